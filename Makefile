@@ -1,0 +1,33 @@
+# Everything runs in .venv, which each target sets up as far as it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint clean help
+.DELETE_ON_ERROR:
+
+help:            ## what can be made
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/: .*##/:/'
+
+demo: .venv/demo ## reduce two photographs, print a table, draw a picture
+	$(BIN)/tucket demo
+
+test: lint       ## every check: lint, types, tests, doctests
+	$(BIN)/pytest
+
+lint: .venv/dev  ## style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:           ## remove what was set up and made
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/pip:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tucket needs Python 3.11 or newer; try: make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# One stamp an extra: .venv/demo installs the package with its extra `demo`.
+.venv/%: .venv/pip pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	touch $@

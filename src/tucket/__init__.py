@@ -1,0 +1,29 @@
+"""tucket: small non-negative Tucker models of non-negative tensors, in one pass, by a closed formula.
+
+>>> import numpy as np
+>>> import tucket as tk
+>>> x = np.random.default_rng(0).random((30, 40, 50))
+>>> model = tk.ltr(x, rank=(3, 4, 5))
+>>> model.n_parameters, round(model.relative_error(x), 2)
+(180, 0.5)
+"""
+
+from tucket import metrics
+from tucket.partition import Partition
+from tucket.projection import best_rank1, ltr
+from tucket.statistics import Statistics, collect
+from tucket.tucker import BlockTucker, Tucker, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BlockTucker",
+    "Partition",
+    "Statistics",
+    "Tucker",
+    "best_rank1",
+    "collect",
+    "load",
+    "ltr",
+    "metrics",
+]

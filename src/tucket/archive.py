@@ -1,0 +1,63 @@
+"""Archives on disk: npz files of plain arrays, written whole or not at all, never unpickled."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["read", "write"]
+
+FORMAT = "tucket"
+VERSION = 1
+
+DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
+"""What NumPy and zipfile raise, beside errors of their own, on files that are not what they say."""
+
+
+def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays under a temporary name beside `path`, then rename: a reader sees all or nothing."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    header = {"format": np.array(FORMAT), "version": np.array(VERSION), "kind": np.array(kind)}
+    try:
+        with temporary.open("xb") as file:
+            np.savez(file, allow_pickle=False, **header, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Return the kind and the arrays of an archive; refuse any other file, saying what is wrong with it."""
+    with Path(path).open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError(f"{path} is not a tucket file, or is truncated; give one written by save")
+        file.seek(0)
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
+            raise ValueError(
+                f"{path} is damaged, or holds Python objects, which are never read ({error})"
+            ) from error
+    try:
+        form, version, kind = (arrays.pop(name).item() for name in ("format", "version", "kind"))
+    except (KeyError, ValueError):
+        form, version, kind = None, None, None
+    if form != FORMAT or not isinstance(version, int) or not isinstance(kind, str):
+        raise ValueError(f"{path} is not a tucket file: its header is missing; give one written by save")
+    if version > VERSION:
+        raise ValueError(
+            f"{path} is of format version {version}, and this tucket reads up to {VERSION}; upgrade tucket"
+        )
+    return kind, arrays

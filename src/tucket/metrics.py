@@ -1,0 +1,113 @@
+"""How far one non-negative tensor is from another, and how much its modes know of each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+
+__all__ = ["error_ratio", "kl", "kl_sum", "relative_error", "square_sum", "total_correlation"]
+
+
+def kl(p: ArrayLike, q: ArrayLike) -> float:
+    r"""Generalised Kullback-Leibler divergence, in nats, not divided by the total.
+
+    .. math:: D(P; Q) = \sum_i P_i \log \frac{P_i}{Q_i} - P_i + Q_i
+
+    An entry with P = 0 adds Q; one with P > 0 and Q = 0 makes the divergence infinite.
+
+    Examples
+    --------
+    >>> kl([1, 0, 2], [1, 0.5, 2])
+    0.5
+    >>> kl([1, 1], [2, 0])
+    inf
+    """
+    first, second = _pair(p, q)
+    return math.fsum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape))
+
+
+def relative_error(p: ArrayLike, q: ArrayLike) -> float:
+    r"""Frobenius norm of the difference, divided by that of the first tensor.
+
+    .. math:: \lVert P - Q \rVert_F / \lVert P \rVert_F
+
+    Examples
+    --------
+    >>> relative_error([3, 4], [3, 3])
+    0.2
+    """
+    first, second = _pair(p, q)
+    scale = max(float(first.max()), float(second.max()))
+    boxes = list(slabs(first.shape))
+    return error_ratio(
+        math.fsum(square_sum(first[box], second[box], scale) for box in boxes),
+        math.fsum(square_sum(first[box], 0, scale) for box in boxes),
+    )
+
+
+def total_correlation(p: ArrayLike) -> float:
+    r"""Information, in nats, that the modes hold about each other.
+
+    .. math:: TC(P) = \sum_k H(m_k / S) - H(P / S)
+
+    with the marginals :math:`m_k`, the total S and the entropy H. It is the divergence of the
+    normalised tensor from its best rank-1 approximation; 0 for a zero tensor.
+
+    Examples
+    --------
+    >>> total_correlation([[1, 0], [0, 1]]) == math.log(2)
+    True
+    """
+    tensor = check_values(as_tensor(p, "p"), "p")
+    axes = set(range(tensor.ndim))
+    top = float(tensor.max()) or 1.0  # a sum of entries up to 1 cannot overflow
+    marginals = [np.zeros(size) for size in tensor.shape]
+    for slab in slabs(tensor.shape):
+        part = np.divide(tensor[slab], top, dtype=np.float64)
+        for mode, marginal in enumerate(marginals):
+            marginal[slab[mode]] += part.sum(axis=tuple(axes - {mode}))
+    total = marginals[0].sum()
+    if total == 0:
+        return 0.0
+    joint = math.fsum(
+        _entropy(np.divide(tensor[slab], top, dtype=np.float64) / total) for slab in slabs(tensor.shape)
+    )
+    return max(0.0, math.fsum(_entropy(marginal / total) for marginal in marginals) - joint)
+
+
+def kl_sum(p: NDArray[Any], q: NDArray[Any]) -> float:
+    """Sum the terms of the divergence over two checked arrays."""
+    p, q = p.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
+    seen = p > 0
+    with np.errstate(divide="ignore"):
+        # a difference of logarithms, since a quotient may overflow
+        log_ratio = np.log(p, where=seen, out=np.zeros_like(p)) - np.log(q, where=seen, out=np.zeros_like(q))
+    return float((p * log_ratio - p + q).sum())
+
+
+def square_sum(p: NDArray[Any], q: NDArray[Any] | float, scale: float) -> float:
+    """Sum the squares of (p - q) / scale over two checked arrays."""
+    difference = (p.astype(np.float64, copy=False) - q) / (scale or 1.0)
+    return float(np.vdot(difference, difference))
+
+
+def error_ratio(residual: float, norm: float) -> float:
+    """Return the root of a quotient of sums of squares; nothing lost of nothing is 0."""
+    if norm == 0:
+        return 0.0 if residual == 0 else math.inf
+    return math.sqrt(residual / norm)
+
+
+def _entropy(p: NDArray[np.float64]) -> float:
+    return -float((p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum())
+
+
+def _pair(p: ArrayLike, q: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    first, second = as_tensor(p, "p"), as_tensor(q, "q")
+    check_shape_match(second, first.shape, "p", "q")
+    return check_values(first, "p"), check_values(second, "q")

@@ -1,0 +1,426 @@
+"""How every mode of a tensor is cut into blocks."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Blocks", "Partition", "Rank", "check_rank", "check_rng", "frozen"]
+
+Rank = SupportsIndex | Sequence[SupportsIndex | None]
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return `array` itself if it cannot be written to, else a read-only copy of it."""
+    if array.flags.writeable:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Blocks:
+    """The blocks of one mode: runs of neighbours, or free groups of indices.
+
+    Made by `Partition`, or by one of `uniform`, `random`, `from_starts` and `from_labels`.
+
+    Attributes
+    ----------
+    size : int
+        Number of indices in the mode.
+    rank : int
+        Number of blocks.
+    contiguous : bool
+        Whether every block is a run of neighbours, in order.
+    """
+
+    size: int
+    rank: int
+    contiguous: bool
+    _cuts: NDArray[np.intp]  # the starts of contiguous blocks, the labels of free ones
+
+    @classmethod
+    def uniform(cls, size: int, rank: int) -> Self:
+        """Block b of r starts at floor(b * size / r)."""
+        return cls(size, rank, True, frozen(np.arange(rank) * size // rank))
+
+    @classmethod
+    def random(cls, size: int, rank: int, rng: np.random.Generator) -> Self:
+        """Step 1 of the paper: the first index, and rank - 1 others drawn without replacement."""
+        drawn = 1 + rng.choice(size - 1, rank - 1, replace=False)
+        return cls(size, rank, True, frozen(np.append(0, np.sort(drawn))))
+
+    @classmethod
+    def from_starts(cls, size: int, starts: ArrayLike) -> Self:
+        """Contiguous blocks that begin at the given indices, the first of which is 0."""
+        cuts = _integers(starts, "starts")
+        if cuts[0] != 0:
+            raise ValueError(f"starts begin at {cuts[0]}; the first block starts at 0")
+        steps = np.diff(cuts)
+        if (steps <= 0).any():
+            at = int(np.argmax(steps <= 0))
+            raise ValueError(
+                f"start {cuts[at + 1]} comes after start {cuts[at]}; give increasing starts, each once"
+            )
+        if cuts[-1] >= size:
+            raise ValueError(f"start {cuts[-1]} is outside the mode; give starts below its size {size}")
+        return cls(size, len(cuts), True, cuts)
+
+    @classmethod
+    def from_labels(cls, labels: ArrayLike) -> Self:
+        """Free blocks: entry i of the labels is the block of index i."""
+        cuts = _integers(labels, "labels")
+        if cuts.min() < 0:
+            raise ValueError(f"label {cuts.min()} of index {cuts.argmin()} is negative; count from 0")
+        rank = int(cuts.max()) + 1
+        if rank > len(cuts):
+            raise ValueError(
+                f"label {rank - 1} is too large for {len(cuts)} indices; number the blocks 0, 1, 2, ..."
+            )
+        members = np.bincount(cuts, minlength=rank)
+        if not members.all():
+            raise ValueError(
+                f"label {np.argmin(members)} is never used, though {rank - 1} is; "
+                f"number the blocks 0 to r - 1 without gaps"
+            )
+        if (np.diff(cuts) >= 0).all():  # one form for one partition, so that == is simple
+            return cls(len(cuts), rank, True, frozen(np.append(0, 1 + np.flatnonzero(np.diff(cuts)))))
+        return cls(len(cuts), rank, False, cuts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every index is its own block, in order."""
+        return self.contiguous and self.rank == self.size
+
+    @property
+    def labels(self) -> NDArray[np.intp]:
+        """Block of each index."""
+        if self.contiguous:
+            return np.repeat(np.arange(self.rank), self.sizes)
+        return self._cuts
+
+    @property
+    def starts(self) -> NDArray[np.intp]:
+        """First index of each block, for contiguous blocks."""
+        if not self.contiguous:
+            raise ValueError("free blocks have no starts; ask for labels")
+        return self._cuts
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """Number of indices in each block."""
+        if self.contiguous:
+            return np.diff(self._cuts, append=self.size)
+        return np.bincount(self._cuts)
+
+    def indices(self, block: int) -> NDArray[np.intp]:
+        """List the indices of one block."""
+        return np.flatnonzero(self.labels == block)
+
+    def sum(self, array: NDArray[Any], axis: int = 0) -> NDArray[np.float64]:
+        """Sum `array` over the blocks along `axis`, in float64.
+
+        Examples
+        --------
+        >>> Blocks.from_starts(5, [0, 2]).sum(np.array([1, 2, 10, 20, 30]))
+        array([ 3., 60.])
+        """
+        if self.contiguous:
+            return np.add.reduceat(array, self._cuts, axis, dtype=np.float64)
+        order = np.argsort(self._cuts, kind="stable")
+        starts = np.append(0, np.cumsum(self.sizes)[:-1])
+        return np.add.reduceat(array.take(order, axis), starts, axis, dtype=np.float64)
+
+    def expand(self, array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
+        """Repeat each block's entry along `axis` for every index of the block."""
+        return array.take(self.labels, axis)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blocks):
+            return NotImplemented
+        return (
+            self.size == other.size
+            and self.contiguous == other.contiguous
+            and np.array_equal(self._cuts, other._cuts)
+        )
+
+    def __repr__(self) -> str:
+        kind = "starts" if self.contiguous else "labels"
+        cuts = np.array2string(self._cuts, threshold=12, edgeitems=4, separator=", ")
+        return f"Blocks(size={self.size}, rank={self.rank}, {kind}={cuts})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Partition:
+    """A cut of every mode into blocks: of a shape, down to a rank.
+
+    Examples
+    --------
+    >>> partition = Partition.from_starts((5, 4), [[0, 3], [0, 1, 2]])
+    >>> partition
+    Partition(shape=(5, 4), rank=(2, 3))
+    >>> partition.block_sizes
+    (array([3, 2]), array([1, 1, 2]))
+    >>> partition[0].labels
+    array([0, 0, 0, 1, 1])
+    """
+
+    modes: tuple[Blocks, ...]
+
+    @classmethod
+    def uniform(cls, shape: Sequence[int], rank: Rank) -> Self:
+        """Contiguous blocks of nearly equal size: block b of r starts at floor(b * size / r).
+
+        Examples
+        --------
+        >>> Partition.uniform((7,), 3)[0].starts
+        array([0, 2, 4])
+        """
+        shape = _check_shape(shape)
+        return cls(tuple(map(Blocks.uniform, shape, check_rank(rank, shape))))
+
+    @classmethod
+    def random(
+        cls, shape: Sequence[int], rank: Rank, rng: np.random.Generator | SupportsIndex | None = None
+    ) -> Self:
+        """Contiguous blocks drawn as in Step 1 of the paper.
+
+        The first block starts at the first index; the other r - 1 starts are drawn without replacement
+        from the rest and sorted.
+
+        Examples
+        --------
+        >>> Partition.random((100, 50), (10, None), rng=0).rank
+        (10, 50)
+        """
+        shape = _check_shape(shape)
+        generator = check_rng(rng)
+        return cls(tuple(Blocks.random(s, r, generator) for s, r in zip(shape, check_rank(rank, shape))))
+
+    @classmethod
+    def from_starts(cls, shape: Sequence[int], starts: Iterable[ArrayLike | None]) -> Self:
+        """Contiguous blocks that start where the user says: 0-based, beginning with 0.
+
+        None for a mode leaves that mode whole.
+        """
+        shape = _check_shape(shape)
+        given = _one_a_mode(starts, shape, "starts")
+        return cls(
+            tuple(
+                Blocks.uniform(size, size) if cuts is None else _in_mode(mode, Blocks.from_starts, size, cuts)
+                for mode, (size, cuts) in enumerate(zip(shape, given))
+            )
+        )
+
+    @classmethod
+    def from_labels(cls, labels: Iterable[ArrayLike]) -> Self:
+        """Free blocks: `labels[k][i]` is the block of index i of mode k, counted from 0 without gaps.
+
+        Examples
+        --------
+        >>> Partition.from_labels([[0, 1, 0], [1, 0]]).shape
+        (3, 2)
+        """
+        if not isinstance(labels, Iterable):
+            raise TypeError(f"labels: cannot use {labels!r}; give one sequence of labels a mode")
+        modes = tuple(_in_mode(mode, Blocks.from_labels, cuts) for mode, cuts in enumerate(labels))
+        if not modes:
+            raise ValueError("labels: got none; give one sequence of labels a mode")
+        return cls(modes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode."""
+        return tuple(blocks.size for blocks in self.modes)
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Number of blocks of each mode."""
+        return tuple(blocks.rank for blocks in self.modes)
+
+    @property
+    def block_sizes(self) -> tuple[NDArray[np.intp], ...]:
+        """Number of indices in each block, a mode at a time."""
+        return tuple(blocks.sizes for blocks in self.modes)
+
+    def refines(self, coarse: Partition) -> bool:
+        """Say whether every block of this partition lies within one block of `coarse`.
+
+        Examples
+        --------
+        >>> fine, coarse = Partition.uniform((8,), 4), Partition.uniform((8,), 2)
+        >>> fine.refines(coarse), coarse.refines(fine)
+        (True, False)
+        """
+        return self.shape == coarse.shape and all(
+            _split_block(fine, other) is None for fine, other in zip(self.modes, coarse.modes)
+        )
+
+    def quotient(self, coarse: Partition) -> Partition:
+        """Give the partition of this one's blocks that makes `coarse`: the inverse of `compose`.
+
+        Examples
+        --------
+        >>> fine, coarse = Partition.uniform((8,), 4), Partition.uniform((8,), 2)
+        >>> fine.quotient(coarse)
+        Partition(shape=(4,), rank=(2,))
+        """
+        if self.shape != coarse.shape:
+            raise ValueError(f"the partitions are of shapes {self.shape} and {coarse.shape}; give equal ones")
+        for mode, (fine, other) in enumerate(zip(self.modes, coarse.modes)):
+            split = _split_block(fine, other)
+            if split is not None:
+                raise ValueError(
+                    f"mode {mode}: block {split} (indices {_brief(fine.indices(split))}) is split by the "
+                    f"other partition; give one whose blocks are unions of these {fine.rank} blocks"
+                )
+        return Partition(
+            tuple(
+                Blocks.from_labels(other.labels[_first(fine)])
+                for fine, other in zip(self.modes, coarse.modes)
+            )
+        )
+
+    def compose(self, outer: Partition) -> Partition:
+        """Join this partition's blocks into larger ones, as `outer` joins the entries of its core.
+
+        Examples
+        --------
+        >>> Partition.uniform((8,), 4).compose(Partition.from_starts((4,), [[0, 3]]))[0].starts
+        array([0, 6])
+        """
+        if outer.shape != self.rank:
+            raise ValueError(
+                f"the outer partition is of shape {outer.shape}; give this partition's rank {self.rank}"
+            )
+        return Partition(
+            tuple(
+                # the common case first: nothing was joined yet
+                joined if fine.is_whole else Blocks.from_labels(joined.labels[fine.labels])
+                for fine, joined in zip(self.modes, outer.modes)
+            )
+        )
+
+    def __getitem__(self, mode: int) -> Blocks:
+        return self.modes[mode]
+
+    def __len__(self) -> int:
+        return len(self.modes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Partition):
+            return NotImplemented
+        return self.modes == other.modes
+
+    def __repr__(self) -> str:
+        free = [mode for mode, blocks in enumerate(self.modes) if not blocks.contiguous]
+        note = f", free={free}" if free else ""
+        return f"Partition(shape={self.shape}, rank={self.rank}{note})"
+
+
+def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return one rank a mode: an int serves all modes, None leaves a mode whole.
+
+    Examples
+    --------
+    >>> check_rank((10, None), (92, 112))
+    (10, 112)
+    """
+    one_for_all = isinstance(rank, str) or not isinstance(rank, Iterable)
+    ranks = (rank,) * len(shape) if one_for_all else _one_a_mode(rank, shape, "rank")
+    return tuple(_check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
+
+
+def check_rng(rng: object) -> np.random.Generator:
+    """Return a generator made of `rng` as `numpy.random.default_rng` does (SPEC 7)."""
+    try:
+        return np.random.default_rng(rng)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"rng: cannot use {rng!r}; give None, a non-negative int or a numpy.random.Generator"
+        ) from error
+
+
+def _check_mode_rank(rank: object, size: int, mode: int) -> int:
+    remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
+    if rank is None:
+        return size
+    if isinstance(rank, (bool, np.bool)) or not isinstance(rank, SupportsIndex):
+        raise TypeError(f"mode {mode}: rank {rank!r} is of type {type(rank).__name__}; {remedy}")
+    rank = operator.index(rank)
+    if rank < 1:
+        raise ValueError(f"mode {mode}: rank {rank} is too small; {remedy}")
+    if rank > size:
+        raise ValueError(
+            f"mode {mode}: rank {rank} is larger than its size {size}; "
+            f"give at most {size}, or None to leave the mode alone"
+        )
+    return rank
+
+
+def _check_shape(shape: Iterable[int]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError as error:
+        raise TypeError(f"shape: cannot use {shape!r}; give a tuple of ints, one a mode") from error
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"shape: cannot use {sizes}; give at least one mode, each of size 1 or more")
+    return sizes
+
+
+def _one_a_mode(values: Iterable[Any], shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name}: cannot use {values!r}; give {len(shape)} entries, one a mode")
+    given = tuple(values)
+    if len(given) != len(shape):
+        raise ValueError(
+            f"{name}: got {len(given)} entries for {len(shape)} modes of shape {shape}; give one a mode"
+        )
+    return given
+
+
+def _in_mode(mode: int, make: Any, *arguments: Any) -> Blocks:
+    """Call `make`, naming the mode in whatever it complains of."""
+    try:
+        blocks: Blocks = make(*arguments)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"mode {mode}: {error}") from None
+    return blocks
+
+
+def _integers(values: ArrayLike, name: str) -> NDArray[np.intp]:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name}: cannot use {values!r}; give a flat sequence of ints") from None
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name}: got shape {array.shape}; give a flat sequence of at least one int")
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name}: got {array.dtype} entries; give ints")
+    if array.max() > np.iinfo(np.intp).max:
+        raise ValueError(f"{name}: {array.max()} is too large for an index")
+    return frozen(array.astype(np.intp))
+
+
+def _first(blocks: Blocks) -> NDArray[np.intp]:
+    """Return the first index of each block."""
+    if blocks.contiguous:
+        return blocks.starts
+    return np.unique(blocks.labels, return_index=True)[1]
+
+
+def _split_block(fine: Blocks, coarse: Blocks) -> int | None:
+    """Return a block of `fine` that `coarse` splits, or None where there is none."""
+    labels, first = coarse.labels, _first(fine)
+    split = labels != labels[first][fine.labels]
+    return int(fine.labels[np.argmax(split)]) if split.any() else None
+
+
+def _brief(indices: NDArray[np.intp]) -> str:
+    shown = ", ".join(map(str, indices[:4]))
+    return f"{shown}, ..." if len(indices) > 4 else shown

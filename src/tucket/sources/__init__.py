@@ -1,0 +1,1 @@
+"""What data may come from. Here what the user gave is looked at, and refused with a clear message."""

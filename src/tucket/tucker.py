@@ -1,0 +1,403 @@
+"""Tucker models: a small core, and for each mode what carries it to full size."""
+
+from __future__ import annotations
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from tucket import archive, metrics
+from tucket.partition import Blocks, Partition, frozen
+from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+
+if TYPE_CHECKING:
+    import os
+
+    from scipy.sparse import csr_array
+
+__all__ = ["BlockTucker", "Index", "Model", "Tucker", "load"]
+
+Index = SupportsIndex | slice | EllipsisType
+
+
+class Model(ABC):
+    """What all Tucker models can do; see `Tucker` and `BlockTucker`."""
+
+    __slots__ = ()
+
+    core: NDArray[Any]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """How many real numbers the model holds."""
+
+    @abstractmethod
+    def dense_factors(self) -> list[NDArray[Any]]:
+        """Return the factor matrices, one a mode, of shape (size, rank)."""
+
+    @abstractmethod
+    def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
+        """Carry one mode of `part` from its rank to the chosen rows of its full size."""
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Size of each mode of the core: no unfolding of the tensor has a larger rank."""
+        return self.core.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the core, the factors and the tensor."""
+        return self.core.dtype
+
+    def to_tensor(self) -> NDArray[Any]:
+        """Return the whole tensor that the model stands for, dense."""
+        part: NDArray[Any] = self[...]
+        return part
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
+        rows, kept = _parse_index(index, self.shape)
+        counts = [len(range(size)[chosen]) for chosen, size in zip(rows, self.shape)]
+        part = self.core
+        # the mode that grows least goes first: the largest array is then written once
+        for mode in sorted(range(part.ndim), key=lambda mode: counts[mode] / self.rank[mode]):
+            part = self._expand(part, mode, rows[mode])
+        return part[kept]
+
+    def kl(self, x: ArrayLike) -> float:
+        """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`."""
+        tensor = self._check(x)
+        return math.fsum(metrics.kl_sum(tensor[box], self[box]) for box in slabs(tensor.shape))
+
+    def relative_error(self, x: ArrayLike) -> float:
+        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
+        tensor = self._check(x)
+        scale = float(tensor.max())
+        boxes = list(slabs(tensor.shape))
+        return metrics.error_ratio(
+            math.fsum(metrics.square_sum(tensor[box], self[box], scale) for box in boxes),
+            math.fsum(metrics.square_sum(tensor[box], 0, scale) for box in boxes),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to exactly this path, as an npz archive of plain arrays; `load` reads it back.
+
+        It is written under a temporary name and renamed, so that no reader meets half a model.
+        """
+        archive.write(path, type(self).__name__, {"shape": np.array(self.shape), **self._to_arrays()})
+
+    @abstractmethod
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is saved."""
+
+    @classmethod
+    @abstractmethod
+    def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Model:
+        """Build a model from what was saved."""
+
+    def _check(self, x: ArrayLike) -> NDArray[Any]:
+        tensor = as_tensor(x)
+        check_shape_match(tensor, self.shape, "the model")
+        return check_values(tensor)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
+        yield self.core
+        yield self.dense_factors()
+
+    def __repr__(self) -> str:
+        elements = math.prod(self.shape)
+        return (
+            f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype}): "
+            f"{self.n_parameters:,} parameters for {elements:,} elements, "
+            f"{elements / self.n_parameters:,.1f} x smaller"
+        )
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class Tucker(Model):
+    r"""A core and a dense factor matrix a mode.
+
+    .. math:: Q[i_1, \dots, i_d] = \sum_{j_1 \dots j_d} G[j_1, \dots, j_d] \prod_k A_k[i_k, j_k]
+
+    Examples
+    --------
+    >>> model = Tucker(np.ones((1, 1)), [np.array([[1.0], [2.0]]), np.array([[3.0], [5.0]])])
+    >>> model.to_tensor()
+    array([[ 3.,  5.],
+           [ 6., 10.]])
+    >>> model[1, :]
+    array([ 6., 10.])
+    """
+
+    core: NDArray[Any]
+    factors: tuple[NDArray[Any], ...]
+
+    def __init__(self, core: ArrayLike, factors: Iterable[ArrayLike]) -> None:
+        held = _check_part(core, "core")
+        matrices = tuple(
+            _check_part(factor, f"factor of mode {mode}", held.dtype) for mode, factor in enumerate(factors)
+        )
+        _check_count(matrices, held, "factors")
+        for mode, (factor, rank) in enumerate(zip(matrices, held.shape)):
+            if factor.ndim != 2 or factor.shape[1] != rank:
+                raise ValueError(
+                    f"mode {mode}: the factor is of shape {factor.shape}; "
+                    f"give a matrix of {rank} columns, as many as the core has there"
+                )
+        object.__setattr__(self, "core", held)
+        object.__setattr__(self, "factors", matrices)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+        return tuple(len(factor) for factor in self.factors)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of entries of the core and the factors."""
+        return self.core.size + sum(factor.size for factor in self.factors)
+
+    def dense_factors(self) -> list[NDArray[Any]]:
+        """Return the factor matrices, one a mode, of shape (size, rank)."""
+        return list(self.factors)
+
+    def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
+        factor = self.factors[mode][rows]
+        before, after = part.shape[:mode], part.shape[mode + 1 :]
+        # matrix products on the array as it lies; one product instead of many when the mode is the last
+        flat = part.reshape(math.prod(before), self.rank[mode], math.prod(after))
+        product: NDArray[Any] = factor @ flat if after else flat[:, :, 0] @ factor.T
+        return product.reshape(*before, len(factor), *after)
+
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {"core": self.core, **_numbered("factor", self.factors)}
+
+    @classmethod
+    def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tucker:
+        core = arrays["core"]
+        return cls(core, (arrays[f"factor_{mode}"] for mode in range(core.ndim)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tucker):
+            return NotImplemented
+        return _same([self.core, *self.factors], [other.core, *other.factors])
+
+
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
+class BlockTucker(Model):
+    r"""A core, and for each index of a mode its block and its weight within that block.
+
+    .. math:: Q[i_1, \dots, i_d] = G[b_1(i_1), \dots, b_d(i_d)] \prod_k w_k[i_k]
+
+    Factor k has one non-zero entry a row, :math:`w_k[i]` in column :math:`b_k(i)`, and is built only when
+    it is asked for.
+
+    Examples
+    --------
+    >>> partition = Partition.from_starts((3, 2), [[0, 2], [0]])
+    >>> model = BlockTucker([[8.0], [4.0]], partition, [[0.25, 0.75, 1.0], [0.5, 0.5]])
+    >>> model.to_tensor()
+    array([[1., 1.],
+           [3., 3.],
+           [2., 2.]])
+    >>> core, factors = model
+    >>> factors[0]
+    array([[0.25, 0.  ],
+           [0.75, 0.  ],
+           [0.  , 1.  ]])
+    """
+
+    core: NDArray[Any]
+    partition: Partition
+    weights: tuple[NDArray[Any], ...]
+
+    def __init__(self, core: ArrayLike, partition: Partition, weights: Iterable[ArrayLike]) -> None:
+        held = _check_part(core, "core")
+        if held.shape != partition.rank:
+            raise ValueError(f"the core is of shape {held.shape}; give the partition's rank {partition.rank}")
+        vectors = tuple(
+            _check_part(vector, f"weights of mode {mode}", held.dtype) for mode, vector in enumerate(weights)
+        )
+        _check_count(vectors, held, "weights")
+        for mode, (vector, size) in enumerate(zip(vectors, partition.shape)):
+            if vector.shape != (size,):
+                raise ValueError(f"mode {mode}: the weights are of shape {vector.shape}; give {size} of them")
+        object.__setattr__(self, "core", held)
+        object.__setattr__(self, "partition", partition)
+        object.__setattr__(self, "weights", vectors)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+        return self.partition.shape
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of entries of the core and the weights."""
+        return self.core.size + sum(self.shape)
+
+    @property
+    def factors(self) -> tuple[NDArray[Any], ...]:
+        """The factor matrices, built dense, one a mode, of shape (size, rank)."""
+        return tuple(self.dense_factors())
+
+    def dense_factors(self) -> list[NDArray[Any]]:
+        """Build the factor matrices, one a mode, of shape (size, rank)."""
+        matrices = [np.zeros(extent, self.dtype) for extent in zip(self.shape, self.rank)]
+        for matrix, blocks, vector in zip(matrices, self.partition.modes, self.weights):
+            matrix[np.arange(blocks.size), blocks.labels] = vector
+        return matrices
+
+    def sparse_factors(self) -> list[csr_array[Any]]:
+        """Build the factor matrices as SciPy's sparse arrays, with one stored entry a row.
+
+        Examples
+        --------
+        >>> partition = Partition.uniform((1_000_000,), 1_000)
+        >>> model = BlockTucker(np.ones(1_000), partition, [np.full(1_000_000, 0.001)])
+        >>> model.sparse_factors()[0].nnz
+        1000000
+        """
+        from scipy.sparse import csr_array
+
+        return [
+            csr_array((vector, blocks.labels, np.arange(blocks.size + 1)), shape=(blocks.size, blocks.rank))
+            for blocks, vector in zip(self.partition.modes, self.weights)
+        ]
+
+    def astype(self, dtype: DTypeLike) -> BlockTucker:
+        """Return the model in float32 or float64."""
+        try:
+            target = np.dtype(dtype)
+        except TypeError:
+            target = None
+        if target not in (np.float32, np.float64):
+            raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+        largest = float(self.core.max())
+        limits = np.finfo(target)
+        if largest and not float(limits.tiny) <= largest <= float(limits.max):
+            raise ValueError(f"the core's largest entry, {largest}, is out of {target}'s range; keep float64")
+        return BlockTucker(
+            self.core.astype(target), self.partition, (vector.astype(target) for vector in self.weights)
+        )
+
+    def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
+        expanded = part.take(self.partition[mode].labels[rows], axis=mode)
+        expanded *= self.weights[mode][rows].reshape(-1, *(1,) * (part.ndim - mode - 1))
+        return expanded
+
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
+        cuts = {
+            f"starts_{mode}" if blocks.contiguous else f"labels_{mode}": (
+                blocks.starts if blocks.contiguous else blocks.labels
+            )
+            for mode, blocks in enumerate(self.partition.modes)
+        }
+        return {"core": self.core, **_numbered("weights", self.weights), **cuts}
+
+    @classmethod
+    def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> BlockTucker:
+        core = arrays["core"]
+        weights = [arrays[f"weights_{mode}"] for mode in range(core.ndim)]
+        modes = tuple(
+            Blocks.from_labels(arrays[f"labels_{mode}"])
+            if f"labels_{mode}" in arrays
+            else Blocks.from_starts(vector.size, arrays[f"starts_{mode}"])
+            for mode, vector in enumerate(weights)
+        )
+        return cls(core, Partition(modes), weights)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BlockTucker):
+            return NotImplemented
+        return self.partition == other.partition and _same(
+            [self.core, *self.weights], [other.core, *other.weights]
+        )
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Read a model that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
+    kind, arrays = archive.read(path)
+    for model in (Tucker, BlockTucker):
+        if kind == model.__name__:
+            try:
+                loaded = model._from_arrays(arrays)
+                if loaded.shape != tuple(arrays["shape"].tolist()):
+                    raise ValueError(f"it is of shape {loaded.shape}, but should be {arrays['shape']}")
+                return loaded
+            except KeyError as error:
+                raise ValueError(f"{path} is not a whole model: {error} is missing") from None
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path} is not a valid model: {error}") from error
+    raise ValueError(f"{path} holds a {kind!r}, not a model")
+
+
+def _numbered(name: str, parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {f"{name}_{mode}": part for mode, part in enumerate(parts)}
+
+
+def _same(ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> bool:
+    return len(ours) == len(theirs) and all(
+        a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours, theirs)
+    )
+
+
+def _check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """Return one part of a model as a read-only float array: float32 if it came so, else float64."""
+    array = check_values(as_tensor(values, f"the {name}"), f"the {name}")
+    if dtype is None:
+        dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
+    return frozen(array.astype(dtype, copy=False))
+
+
+def _check_count(parts: Sequence[object], core: NDArray[Any], name: str) -> None:
+    if len(parts) != core.ndim:
+        raise ValueError(f"{name}: got {len(parts)} for a core of {core.ndim} modes; give one a mode")
+
+
+def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple[int | slice, ...]]:
+    """Return a slice a mode, and what of the result is kept: an int drops its mode, as in NumPy."""
+    given = index if isinstance(index, tuple) else (index,)
+    dots = [place for place, entry in enumerate(given) if entry is ...]
+    if len(dots) > 1:
+        raise IndexError("an index may hold '...' only once")
+    if len(given) - len(dots) > len(shape):
+        raise IndexError(f"got {len(given) - len(dots)} indices for {len(shape)} modes of shape {shape}")
+    place = dots[0] if dots else len(given)
+    filled = (slice(None),) * (len(shape) - len(given) + len(dots))
+    rows: list[slice] = []
+    kept: list[int | slice] = []
+    for mode, (entry, size) in enumerate(zip((*given[:place], *filled, *given[place + 1 :]), shape)):
+        if isinstance(entry, slice):
+            try:
+                entry.indices(size)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"mode {mode}: cannot use {entry!r} as an index: {error}") from None
+            rows.append(entry)
+            kept.append(slice(None))
+            continue
+        if isinstance(entry, (bool, np.bool)) or not isinstance(entry, SupportsIndex):
+            raise TypeError(
+                f"mode {mode}: cannot use {entry!r} of type {type(entry).__name__} as an index; "
+                f"give ints, slices or '...'"
+            )
+        at = operator.index(entry)
+        if not -size <= at < size:
+            raise IndexError(f"mode {mode}: index {at} is out of range for size {size}")
+        rows.append(slice(at % size, at % size + 1))
+        kept.append(0)
+    return rows, tuple(kept)

@@ -1,0 +1,25 @@
+"""Settings shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "tucket", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("tucket"), max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tucket"))
+
+DATA = Path(os.environ.get("TUCKET_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture
+def data() -> Path:
+    """Return the folder of real tensors, which are not part of the project."""
+    if not DATA.is_dir():
+        pytest.skip(f"no real tensors in {DATA}; name their folder in TUCKET_DATA")
+    return DATA

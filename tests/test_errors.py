@@ -1,0 +1,520 @@
+"""Bad input: every message says where, what came, and what would do."""
+
+# mypy: disable-error-code="arg-type,index,list-item,misc"
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tucket as tk
+from tucket.partition import Blocks
+
+X = np.arange(1.0, 25.0).reshape(2, 3, 4)
+
+
+def holding(value: float, index: tuple[int, ...] = (1, 0, 3)) -> Any:
+    x = X.copy()
+    x[index] = value
+    return x
+
+
+CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
+    # the tensor
+    (
+        "negative",
+        lambda: tk.ltr(holding(-0.5), 2),
+        ValueError,
+        "x[1, 0, 3] is -0.5; every entry must be finite and not negative (clip it, as with numpy.maximum)",
+    ),
+    (
+        "negative int",
+        lambda: tk.ltr(holding(-3).astype("i4"), 2),
+        ValueError,
+        "x[1, 0, 3] is -3; every entry",
+    ),
+    ("nan", lambda: tk.ltr(holding(np.nan), 2), ValueError, "x[1, 0, 3] is nan; every entry must be finite"),
+    ("inf", lambda: tk.ltr(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf; every entry must be finite"),
+    ("minus inf", lambda: tk.ltr(holding(-np.inf, (0, 0, 0)), 2), ValueError, "x[0, 0, 0] is -inf"),
+    ("first of several", lambda: tk.ltr(-X, 2), ValueError, "x[0, 0, 0] is -1.0"),
+    ("nan in kl", lambda: tk.ltr(X, 2).kl(holding(np.nan)), ValueError, "x[1, 0, 3] is nan"),
+    ("negative in error", lambda: tk.ltr(X, 2).relative_error(-X), ValueError, "x[0, 0, 0] is -1.0"),
+    (
+        "nan in collect",
+        lambda: tk.collect(holding(np.nan), tk.Partition.uniform(X.shape, 1)),
+        ValueError,
+        "is nan",
+    ),
+    ("negative in metric", lambda: tk.metrics.kl(X, -X), ValueError, "q[0, 0, 0] is -1.0"),
+    ("nan in metric", lambda: tk.metrics.total_correlation(holding(np.nan)), ValueError, "p[1, 0, 3] is nan"),
+    (
+        "too large a sum",
+        lambda: tk.ltr(np.full((2, 2), 1e308), 1),
+        ValueError,
+        "the sum of x is too large for float64 (its largest entry is 1e+308); scale x down",
+    ),
+    (
+        "complex",
+        lambda: tk.ltr(X.astype(complex), 2),
+        TypeError,
+        "x is of type ndarray and dtype complex128; give real numbers: bool, integers, or float16 to float64",
+    ),
+    ("object", lambda: tk.ltr(X.astype(object), 2), TypeError, "dtype object; give real numbers"),
+    (
+        "string",
+        lambda: tk.ltr("faces.npy", 2),
+        TypeError,
+        "x is of type str and dtype <U9; give real numbers",
+    ),
+    ("None", lambda: tk.ltr(None, 2), TypeError, "x is of type NoneType and dtype object"),
+    ("long double", lambda: tk.ltr(X.astype(np.longdouble), 2), TypeError, "float16 to float64"),
+    ("dates", lambda: tk.ltr(np.zeros(3, "M8[s]"), 1), TypeError, "dtype datetime64[s]; give real numbers"),
+    (
+        "masked",
+        lambda: tk.ltr(np.ma.masked_less(X, 3), 2),
+        TypeError,
+        "x has masked entries; fill them first",
+    ),
+    ("ragged", lambda: tk.ltr([[1, 2], [3]], 1), ValueError, "x has rows of unequal length; give a full"),
+    (
+        "empty mode",
+        lambda: tk.ltr(np.ones((2, 0, 3)), 1),
+        ValueError,
+        "mode 1 of x is empty (shape (2, 0, 3))",
+    ),
+    (
+        "empty list",
+        lambda: tk.ltr([], 1),
+        ValueError,
+        "mode 0 of x is empty (shape (0,)); give at least one index",
+    ),
+    ("0-d", lambda: tk.ltr(3.0, 1), ValueError, "x is a scalar (0-d); give an array of at least one mode"),
+    # the rank
+    ("no rank", lambda: tk.ltr(X), TypeError, "rank is missing; give an int, or one a mode"),
+    (
+        "rank 0",
+        lambda: tk.ltr(X, 0),
+        ValueError,
+        "mode 0: rank 0 is too small; give an int from 1 to 2, or None to leave the mode alone",
+    ),
+    (
+        "negative rank",
+        lambda: tk.ltr(X, (1, -2, 1)),
+        ValueError,
+        "mode 1: rank -2 is too small; give an int from 1 to 3",
+    ),
+    (
+        "rank too large",
+        lambda: tk.ltr(X, (2, 3, 500)),
+        ValueError,
+        "mode 2: rank 500 is larger than its size 4; give at most 4, or None to leave the mode alone",
+    ),
+    (
+        "one rank too large for a mode",
+        lambda: tk.ltr(X, 3),
+        ValueError,
+        "mode 0: rank 3 is larger than its size 2",
+    ),
+    (
+        "too few ranks",
+        lambda: tk.ltr(X, (2, 2)),
+        ValueError,
+        "rank: got 2 entries for 3 modes of shape (2, 3, 4); give one a mode",
+    ),
+    ("too many ranks", lambda: tk.ltr(X, (1,) * 4), ValueError, "rank: got 4 entries for 3 modes"),
+    (
+        "float rank",
+        lambda: tk.ltr(X, (2, 2.0, 2)),
+        TypeError,
+        "mode 1: rank 2.0 is of type float; give an int",
+    ),
+    ("one float rank", lambda: tk.ltr(X, 2.5), TypeError, "mode 0: rank 2.5 is of type float"),
+    ("bool rank", lambda: tk.ltr(X, True), TypeError, "mode 0: rank True is of type bool"),
+    ("string rank", lambda: tk.ltr(X, "10"), TypeError, "mode 0: rank '10' is of type str"),
+    (
+        "rank beyond the statistics",
+        lambda: tk.ltr(tk.collect(X, tk.Partition.uniform(X.shape, 2)), 3),
+        ValueError,
+        "mode 0: rank 3 is larger than its size 2; give at most 2, or None to leave the mode alone "
+        "(the statistics hold (2, 2, 2) blocks)",
+    ),
+    # blocks and variant
+    (
+        "unknown blocks",
+        lambda: tk.ltr(X, 2, blocks="best"),
+        ValueError,
+        "blocks: unknown 'best'; give one of 'uniform', 'random'",
+    ),
+    (
+        "blocks of no kind",
+        lambda: tk.ltr(X, 2, blocks=3),
+        TypeError,
+        "blocks: cannot use 3; give 'uniform', 'random', a Partition",
+    ),
+    (
+        "unknown variant",
+        lambda: tk.ltr(X, 2, variant="exact"),
+        ValueError,
+        "variant: unknown 'exact'; give one of 'projection', 'published'",
+    ),
+    ("variant of no kind", lambda: tk.ltr(X, 2, variant=[]), ValueError, "variant: unknown []"),
+    (
+        "rank against blocks",
+        lambda: tk.ltr(X, 2, blocks=[[0], [0], [0]]),
+        ValueError,
+        "rank 2 contradicts the given blocks, of rank (1, 1, 1); leave rank out",
+    ),
+    (
+        "partition of another shape",
+        lambda: tk.ltr(X, blocks=tk.Partition.uniform((2, 3, 5), 1)),
+        ValueError,
+        "x has shape (2, 3, 4), but the partition is of shape (2, 3, 5)",
+    ),
+    (
+        "bad rng",
+        lambda: tk.ltr(X, 2, blocks="random", rng=-1),
+        ValueError,
+        "rng: cannot use -1; give None, a non-negative int",
+    ),
+    ("worse rng", lambda: tk.ltr(X, 2, blocks="random", rng="a"), TypeError, "rng: cannot use 'a'"),
+    (
+        "bad dtype",
+        lambda: tk.ltr(X, 2, dtype="int8"),
+        TypeError,
+        "dtype: cannot use 'int8'; give float32 or float64",
+    ),
+    (
+        "no dtype",
+        lambda: tk.ltr(X, 2, dtype="flat"),
+        TypeError,
+        "dtype: cannot use 'flat'; give float32 or float64",
+    ),
+    (
+        "beyond float32",
+        lambda: tk.ltr(X * 1e300, 2, dtype=np.float32),
+        ValueError,
+        "is out of float32's range; keep float64",
+    ),
+    (
+        "below float32",
+        lambda: tk.ltr(X * 1e-300, 2, dtype=np.float32),
+        ValueError,
+        "is out of float32's range",
+    ),
+    # starts and labels
+    (
+        "starts not sorted",
+        lambda: tk.ltr(X, blocks=[[0], [0, 2, 1], [0]]),
+        ValueError,
+        "mode 1: start 1 comes after start 2; give increasing starts, each once",
+    ),
+    (
+        "starts repeated",
+        lambda: tk.ltr(X, blocks=[[0], [0, 1, 1], [0]]),
+        ValueError,
+        "mode 1: start 1 comes after start 1",
+    ),
+    (
+        "starts beyond",
+        lambda: tk.ltr(X, blocks=[[0], [0, 3], [0]]),
+        ValueError,
+        "mode 1: start 3 is outside the mode; give starts below its size 3",
+    ),
+    (
+        "starts late",
+        lambda: tk.ltr(X, blocks=[[0], [0], [1, 2]]),
+        ValueError,
+        "mode 2: starts begin at 1; the first block starts at 0",
+    ),
+    ("starts negative", lambda: tk.ltr(X, blocks=[[-1], [0], [0]]), ValueError, "mode 0: starts begin at -1"),
+    (
+        "starts empty",
+        lambda: tk.ltr(X, blocks=[[], [0], [0]]),
+        ValueError,
+        "mode 0: starts: got shape (0,); give a flat sequence",
+    ),
+    (
+        "starts float",
+        lambda: tk.ltr(X, blocks=[[0.0], [0], [0]]),
+        TypeError,
+        "mode 0: starts: got float64 entries; give ints",
+    ),
+    (
+        "starts bool",
+        lambda: tk.ltr(X, blocks=[[False], [0], [0]]),
+        TypeError,
+        "mode 0: starts: got bool entries; give ints",
+    ),
+    (
+        "starts nested",
+        lambda: tk.ltr(X, blocks=[[[0]], [0], [0]]),
+        ValueError,
+        "mode 0: starts: got shape (1, 1)",
+    ),
+    (
+        "starts ragged",
+        lambda: tk.ltr(X, blocks=[[0, [1]], [0], [0]]),
+        ValueError,
+        "mode 0: starts: cannot use [0, [1]]",
+    ),
+    (
+        "starts huge",
+        lambda: Blocks.from_starts(9, np.array([0, 2**63], np.uint64)),
+        ValueError,
+        "starts: 9223372036854775808 is too large for an index",
+    ),
+    (
+        "starts missing",
+        lambda: tk.ltr(X, blocks=[[0], [0]]),
+        ValueError,
+        "starts: got 2 entries for 3 modes of shape (2, 3, 4)",
+    ),
+    (
+        "labels with a gap",
+        lambda: tk.Partition.from_labels([[0], [0, 2, 0]]),
+        ValueError,
+        "mode 1: label 1 is never used, though 2 is; number the blocks",
+    ),
+    (
+        "labels negative",
+        lambda: tk.Partition.from_labels([[0, -1]]),
+        ValueError,
+        "mode 0: label -1 of index 1 is negative; count from 0",
+    ),
+    (
+        "labels huge",
+        lambda: tk.Partition.from_labels([[0, 10**12]]),
+        ValueError,
+        "mode 0: label 1000000000000 is too large for 2 indices",
+    ),
+    (
+        "labels none",
+        lambda: tk.Partition.from_labels([]),
+        ValueError,
+        "labels: got none; give one sequence of labels a mode",
+    ),
+    (
+        "labels no list",
+        lambda: tk.Partition.from_labels(3),
+        TypeError,
+        "labels: cannot use 3; give one sequence of labels a mode",
+    ),
+    (
+        "labels flat",
+        lambda: tk.Partition.from_labels([0, 1]),
+        ValueError,
+        "mode 0: labels: got shape (); give a flat sequence",
+    ),
+    (
+        "shape of no kind",
+        lambda: tk.Partition.uniform(3, 1),
+        TypeError,
+        "shape: cannot use 3; give a tuple of ints",
+    ),
+    (
+        "shape empty",
+        lambda: tk.Partition.uniform((), 1),
+        ValueError,
+        "shape: cannot use (); give at least one mode",
+    ),
+    ("shape zero", lambda: tk.Partition.random((3, 0), 1), ValueError, "shape: cannot use (3, 0)"),
+    # partitions and statistics together
+    (
+        "not coarser",
+        lambda: tk.collect(X, tk.Partition.uniform(X.shape, (2, 1, 2))).coarsen(
+            tk.Partition.uniform(X.shape, (2, 3, 1))
+        ),
+        ValueError,
+        "mode 1: block 0 (indices 0, 1, 2) is split by the other partition; "
+        "give one whose blocks are unions of these 1 blocks",
+    ),
+    (
+        "coarsen to another shape",
+        lambda: tk.collect(X, tk.Partition.uniform(X.shape, 2)).coarsen(tk.Partition.uniform((2, 3), 1)),
+        ValueError,
+        "the partitions are of shapes (2, 3, 4) and (2, 3); give equal ones",
+    ),
+    (
+        "compose with another shape",
+        lambda: tk.Partition.uniform(X.shape, 2).compose(tk.Partition.uniform((2, 2), 1)),
+        ValueError,
+        "the outer partition is of shape (2, 2); give this partition's rank (2, 2, 2)",
+    ),
+    (
+        "add other partitions",
+        lambda: (
+            tk.collect(X, tk.Partition.uniform(X.shape, 2)) + tk.collect(X, tk.Partition.uniform(X.shape, 1))
+        ),
+        ValueError,
+        "cannot add statistics of different partitions",
+    ),
+    (
+        "sum beyond float64",
+        lambda: (
+            tk.collect([1e308], tk.Partition.uniform((1,), 1))
+            + tk.collect([1e308], tk.Partition.uniform((1,), 1))
+        ),
+        ValueError,
+        "the totals 1e+308 and 1e+308 add to more than float64 can hold",
+    ),
+    (
+        "collect of another shape",
+        lambda: tk.collect(X, tk.Partition.uniform((2, 3), 1)),
+        ValueError,
+        "x has shape (2, 3, 4), but the partition is of shape (2, 3)",
+    ),
+    (
+        "collect without partition",
+        lambda: tk.collect(X, [[0], [0], [0]]),
+        TypeError,
+        "partition: got a list; give a tucket.Partition",
+    ),
+    (
+        "starts of free blocks",
+        lambda: tk.Partition.from_labels([[1, 0]])[0].starts,
+        ValueError,
+        "free blocks have no starts; ask for labels",
+    ),
+    # models
+    (
+        "kl of another shape",
+        lambda: tk.ltr(X, 2).kl(X[0]),
+        ValueError,
+        "x has shape (3, 4), but the model is of shape (2, 3, 4)",
+    ),
+    (
+        "metric of two shapes",
+        lambda: tk.metrics.kl(X, X[0]),
+        ValueError,
+        "q has shape (3, 4), but p is of shape (2, 3, 4)",
+    ),
+    (
+        "index out of range",
+        lambda: tk.ltr(X, 2)[0, 3],
+        IndexError,
+        "mode 1: index 3 is out of range for size 3",
+    ),
+    (
+        "index negative out of range",
+        lambda: tk.ltr(X, 2)[..., -5],
+        IndexError,
+        "mode 2: index -5 is out of range for size 4",
+    ),
+    (
+        "too many indices",
+        lambda: tk.ltr(X, 2)[0, 0, 0, 0],
+        IndexError,
+        "got 4 indices for 3 modes of shape (2, 3, 4)",
+    ),
+    ("two dots", lambda: tk.ltr(X, 2)[..., 0, ...], IndexError, "an index may hold '...' only once"),
+    (
+        "index by list",
+        lambda: tk.ltr(X, 2)[0, [1, 2]],
+        TypeError,
+        "mode 1: cannot use [1, 2] of type list as an index; give ints, slices or '...'",
+    ),
+    (
+        "index by float",
+        lambda: tk.ltr(X, 2)[1.0],
+        TypeError,
+        "mode 0: cannot use 1.0 of type float as an index",
+    ),
+    (
+        "index by bool",
+        lambda: tk.ltr(X, 2)[True],
+        TypeError,
+        "mode 0: cannot use True of type bool as an index",
+    ),
+    (
+        "index by None",
+        lambda: tk.ltr(X, 2)[None],
+        TypeError,
+        "mode 0: cannot use None of type NoneType as an index",
+    ),
+    (
+        "slice by float",
+        lambda: tk.ltr(X, 2)[0, 0.5:2],
+        TypeError,
+        "mode 1: cannot use slice(0.5, 2, None) as an index: slice indices must be integers",
+    ),
+    (
+        "slice of step 0",
+        lambda: tk.ltr(X, 2)[::0],
+        ValueError,
+        "mode 0: cannot use slice(None, None, 0) as an index: slice step cannot be zero",
+    ),
+    (
+        "core of another rank",
+        lambda: tk.BlockTucker(np.ones((1, 2)), tk.Partition.uniform((3, 3), 2), [np.ones(3)] * 2),
+        ValueError,
+        "the core is of shape (1, 2); give the partition's rank (2, 2)",
+    ),
+    (
+        "weights of another size",
+        lambda: tk.BlockTucker(np.ones((1, 1)), tk.Partition.uniform((3, 2), 1), [np.ones(3)] * 2),
+        ValueError,
+        "mode 1: the weights are of shape (3,); give 2 of them",
+    ),
+    (
+        "weights missing",
+        lambda: tk.BlockTucker(np.ones((1, 1)), tk.Partition.uniform((3, 3), 1), [np.ones(3)]),
+        ValueError,
+        "weights: got 1 for a core of 2 modes; give one a mode",
+    ),
+    (
+        "weights negative",
+        lambda: tk.BlockTucker(np.ones(1), tk.Partition.uniform((3,), 1), [[1, -1, 0]]),
+        ValueError,
+        "the weights of mode 0[1] is -1",
+    ),
+    ("core nan", lambda: tk.Tucker([np.nan], [np.ones((3, 1))]), ValueError, "the core[0] is nan"),
+    (
+        "factor of another rank",
+        lambda: tk.Tucker(np.ones((2, 2)), [np.ones((3, 2)), np.ones((3, 1))]),
+        ValueError,
+        "mode 1: the factor is of shape (3, 1); give a matrix of 2 columns",
+    ),
+    (
+        "factors missing",
+        lambda: tk.Tucker(np.ones((2, 2)), [np.ones((3, 2))]),
+        ValueError,
+        "factors: got 1 for a core of 2 modes",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_message(call: Callable[[], object], kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=re.escape(message)) as caught:
+        call()
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("index", [(0, 0, 0), (199, 99, 149), (100, 50, 75), (67, 3, 0)])
+def test_a_bad_entry_of_a_large_tensor_is_found(value: float, index: tuple[int, ...]) -> None:
+    x = np.ones((200, 100, 150))
+    x[index] = value
+    with pytest.raises(ValueError, match=re.escape(f"x[{', '.join(map(str, index))}] is {value};")):
+        tk.ltr(x, 10)
+
+
+def test_the_real_tensor_with_negative_values_is_refused(data: Any) -> None:
+    x = np.load(data / "kinetic.npy")
+    index = tuple(np.argwhere(x < 0)[0])
+    with pytest.raises(ValueError, match=re.escape(f"x[{', '.join(map(str, index))}] is {x[index]}")):
+        tk.ltr(x, 3)
+    assert tk.ltr(np.maximum(x, 0), 3).rank == (3, 3, 3, 3)
+
+
+def test_the_real_tensor_with_missing_values_is_refused(data: Any) -> None:
+    x = np.load(data / "il2_response.npy")
+    index = tuple(np.argwhere(~(x >= 0))[0])
+    with pytest.raises(ValueError, match=re.escape(f"x[{', '.join(map(str, index))}] is {x[index]}")):
+        tk.ltr(x, 3)
