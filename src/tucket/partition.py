@@ -346,21 +346,21 @@ def check_rng(rng: object) -> np.random.Generator:
         ) from error
 
 
-def _check_mode_rank(rank: object, size: int, mode: int) -> int:
+def _check_mode_rank(rank: Any, size: int, mode: int) -> int:
     remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
     if rank is None:
         return size
-    if isinstance(rank, (bool, np.bool)) or not isinstance(rank, SupportsIndex):
+    if isinstance(rank, (bool, np.bool)) or not hasattr(rank, "__index__"):
         raise TypeError(f"mode {mode}: rank {rank!r} is of type {type(rank).__name__}; {remedy}")
-    rank = operator.index(rank)
-    if rank < 1:
-        raise ValueError(f"mode {mode}: rank {rank} is too small; {remedy}")
-    if rank > size:
+    blocks = operator.index(rank)
+    if blocks < 1:
+        raise ValueError(f"mode {mode}: rank {blocks} is too small; {remedy}")
+    if blocks > size:
         raise ValueError(
-            f"mode {mode}: rank {rank} is larger than its size {size}; "
+            f"mode {mode}: rank {blocks} is larger than its size {size}; "
             f"give at most {size}, or None to leave the mode alone"
         )
-    return rank
+    return blocks
 
 
 def _check_shape(shape: Iterable[int]) -> tuple[int, ...]:

@@ -287,6 +287,8 @@ class BlockTucker(Model):
             target = None
         if target not in (np.float32, np.float64):
             raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+        if target == self.dtype:
+            return self
         largest = float(self.core.max())
         limits = np.finfo(target)
         if largest and not float(limits.tiny) <= largest <= float(limits.max):
@@ -390,7 +392,7 @@ def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple
             rows.append(entry)
             kept.append(slice(None))
             continue
-        if isinstance(entry, (bool, np.bool)) or not isinstance(entry, SupportsIndex):
+        if isinstance(entry, (bool, np.bool)) or not hasattr(entry, "__index__"):
             raise TypeError(
                 f"mode {mode}: cannot use {entry!r} of type {type(entry).__name__} as an index; "
                 f"give ints, slices or '...'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,7 +85,7 @@ def slabs(shape: tuple[int, ...], most: int = SLAB) -> Iterator[tuple[slice, ...
     [(slice(0, 2, None), slice(0, 4, None)), (slice(2, 3, None), slice(0, 4, None))]
     """
     size, *inner = shape
-    rows = most // int(np.prod(inner, dtype=np.int64))
+    rows = most // math.prod(inner)
     if rows:
         rest = tuple(slice(0, s) for s in inner)
         for start in range(0, size, rows):
