@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,17 @@ from numpy.typing import NDArray
 import oracles
 import tucket as tk
 from strategies import cut_tensors, partitions, tensors
+from tucket import kernels
 
 Case = tuple[NDArray[Any], tk.Partition]
+
+
+@pytest.fixture(scope="module", params=["numpy", "numba"], autouse=True)
+def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run every law on both kernels, whatever the size of the tensor."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "LARGE", 0 if request.param == "numba" else 1 << 60)
+        yield request.param
 
 
 def labels(partition: tk.Partition) -> list[NDArray[np.intp]]:

@@ -28,7 +28,7 @@ def kl(p: ArrayLike, q: ArrayLike) -> float:
     inf
     """
     first, second = _pair(p, q)
-    return math.fsum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape))
+    return sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape))
 
 
 def relative_error(p: ArrayLike, q: ArrayLike) -> float:
@@ -45,8 +45,8 @@ def relative_error(p: ArrayLike, q: ArrayLike) -> float:
     scale = max(float(first.max()), float(second.max()))
     boxes = list(slabs(first.shape))
     return error_ratio(
-        math.fsum(square_sum(first[box], second[box], scale) for box in boxes),
-        math.fsum(square_sum(first[box], 0, scale) for box in boxes),
+        sum(square_sum(first[box], second[box], scale) for box in boxes),
+        sum(square_sum(first[box], 0, scale) for box in boxes),
     )
 
 
@@ -74,10 +74,10 @@ def total_correlation(p: ArrayLike) -> float:
     total = marginals[0].sum()
     if total == 0:
         return 0.0
-    joint = math.fsum(
+    joint = sum(
         _entropy(np.divide(tensor[slab], top, dtype=np.float64) / total) for slab in slabs(tensor.shape)
     )
-    return max(0.0, math.fsum(_entropy(marginal / total) for marginal in marginals) - joint)
+    return max(0.0, sum(_entropy(marginal / total) for marginal in marginals) - joint)
 
 
 def kl_sum(p: NDArray[Any], q: NDArray[Any]) -> float:
@@ -93,7 +93,8 @@ def kl_sum(p: NDArray[Any], q: NDArray[Any]) -> float:
 def square_sum(p: NDArray[Any], q: NDArray[Any] | float, scale: float) -> float:
     """Sum the squares of (p - q) / scale over two checked arrays."""
     difference = (p.astype(np.float64, copy=False) - q) / (scale or 1.0)
-    return float(np.vdot(difference, difference))
+    with np.errstate(over="ignore"):
+        return float(np.square(difference).sum())
 
 
 def error_ratio(residual: float, norm: float) -> float:

@@ -26,6 +26,7 @@ def ltr(
     variant: Literal["projection", "published"] = "projection",
     rng: np.random.Generator | int | None = None,
     dtype: DTypeLike = np.float64,
+    workers: int | None = None,
 ) -> BlockTucker:
     r"""Reduce a non-negative tensor to a small non-negative Tucker model, in one pass and closed form.
 
@@ -56,6 +57,8 @@ def ltr(
         For "random" blocks.
     dtype : float32 or float64
         Of the model. Sums are taken in float64 in any case.
+    workers : int
+        How many threads may read the tensor; by default as many as the process has processors.
 
     Examples
     --------
@@ -74,11 +77,13 @@ def ltr(
     else:
         tensor = as_tensor(x)
         whole = Partition.uniform(tensor.shape, tensor.shape)
-        statistics = collect(tensor, _partition(blocks, rank, rng, whole))
+        statistics = collect(tensor, _partition(blocks, rank, rng, whole), workers=workers)
     return project(statistics).astype(dtype)
 
 
-def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64) -> BlockTucker:
+def best_rank1(
+    x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, workers: int | None = None
+) -> BlockTucker:
     r"""Return the rank-1 tensor of least Kullback-Leibler divergence: the product of the marginals.
 
     .. math:: Q[i_1, \dots, i_d] = S^{1 - d} \prod_k m_k[i_k]
@@ -91,7 +96,7 @@ def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64) -> B
     array([[1.2, 1.8],
            [2.8, 4.2]])
     """
-    return ltr(x, 1, dtype=dtype)
+    return ltr(x, 1, dtype=dtype, workers=workers)
 
 
 STRATEGIES: Mapping[str, Callable[..., Partition]] = {

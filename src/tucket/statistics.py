@@ -19,8 +19,8 @@ __all__ = ["Statistics", "collect"]
 class Statistics:
     """Block sums and marginals of a tensor under a partition.
 
-    They add: the statistics of a sum of tensors (of pieces of one, say) are the sum of theirs. And they
-    coarsen: those of any partition made of unions of the blocks follow without the data.
+    They add: the statistics of a tensor are the sum of those of its disjoint pieces, each zero elsewhere. And
+    they coarsen: those of any partition made of unions of the blocks follow without the data.
 
     Attributes
     ----------
@@ -30,6 +30,8 @@ class Statistics:
         Sum of the tensor over each block.
     marginals : tuple of arrays
         For each mode, the sums over all the other modes.
+    moments : Moments or None
+        The sums of v log v and of v**2 over all entries v, if they were asked for.
     kernel : str
         What read the data.
 
@@ -49,6 +51,7 @@ class Statistics:
     partition: Partition
     core: NDArray[np.float64]
     marginals: tuple[NDArray[np.float64], ...]
+    moments: kernels.Moments | None
     kernel: str
 
     @property
@@ -82,6 +85,7 @@ class Statistics:
             self.partition,
             _frozen(core),
             tuple(map(_frozen, map(np.add, self.marginals, other.marginals))),
+            self.moments.plus(other.moments) if self.moments and other.moments else None,
             self.kernel if self.kernel == other.kernel else f"{self.kernel}, {other.kernel}",
         )
 
@@ -97,7 +101,7 @@ class Statistics:
         core = self.core
         for mode, blocks in enumerate(self.partition.quotient(partition).modes):
             core = blocks.sum(core, axis=mode)
-        return Statistics(partition, _frozen(core), self.marginals, self.kernel)
+        return Statistics(partition, _frozen(core), self.marginals, self.moments, self.kernel)
 
     def project(self) -> BlockTucker:
         r"""Return the m-projection onto the bingo space of the partition: the closed form of LTR.
@@ -121,6 +125,7 @@ class Statistics:
             self.partition == other.partition
             and np.array_equal(self.core, other.core)
             and all(map(np.array_equal, self.marginals, other.marginals))
+            and self.moments == other.moments
         )
 
     def __repr__(self) -> str:
@@ -129,7 +134,9 @@ class Statistics:
         )
 
 
-def collect(x: ArrayLike, partition: Partition) -> Statistics:
+def collect(
+    x: ArrayLike, partition: Partition, *, moments: bool = False, workers: int | None = None
+) -> Statistics:
     """Read a tensor once, for its block sums and marginals.
 
     Parameters
@@ -138,6 +145,11 @@ def collect(x: ArrayLike, partition: Partition) -> Statistics:
         Any number of modes, any layout; it is not changed.
     partition : Partition
         The blocks, of the shape of `x`.
+    moments : bool
+        Whether to sum v log v and v**2 over all entries v in the same pass.
+    workers : int
+        How many threads may read; by default as many as the process has processors. The result is the same
+        for the same number.
 
     Examples
     --------
@@ -148,10 +160,11 @@ def collect(x: ArrayLike, partition: Partition) -> Statistics:
         raise TypeError(f"partition: got a {type(partition).__name__}; give a tucket.Partition")
     tensor = as_tensor(x)
     check_shape_match(tensor, partition.shape, "the partition")
-    core, marginals, has_negative, kernel = kernels.block_sums(tensor, partition)
-    if has_negative or not np.isfinite(core.sum()):
+    sums = kernels.block_sums(tensor, partition, workers, moments)
+    if sums.has_negative or not np.isfinite(sums.core.sum()):
         raise explain_values(tensor)
-    return Statistics(partition, _frozen(core), tuple(map(_frozen, marginals)), kernel)
+    marginals = tuple(map(_frozen, sums.marginals))
+    return Statistics(partition, _frozen(sums.core), marginals, sums.moments, sums.kernel)
 
 
 def _weights(marginal: NDArray[np.float64], blocks: Blocks) -> NDArray[np.float64]:

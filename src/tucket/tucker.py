@@ -8,14 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tucket import archive, metrics
+from tucket import archive, kernels, metrics
+from tucket.kernels.threads import check_workers, in_order
 from tucket.partition import Blocks, Partition, frozen
-from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+from tucket.sources.dense import as_tensor, check_shape_match, check_values, explain_values, slabs
 
 if TYPE_CHECKING:
     import os
@@ -62,10 +63,55 @@ class Model(ABC):
         """Type of the core, the factors and the tensor."""
         return self.core.dtype
 
-    def to_tensor(self) -> NDArray[Any]:
-        """Return the whole tensor that the model stands for, dense."""
-        part: NDArray[Any] = self[...]
-        return part
+    def to_tensor(
+        self,
+        *,
+        out: NDArray[Any] | None = None,
+        dtype: DTypeLike | None = None,
+        workers: int | None = None,
+    ) -> NDArray[Any]:
+        """Return the whole tensor that the model stands for, dense.
+
+        Parameters
+        ----------
+        out : array of float32 or float64, of the model's shape
+            Where to write it; a new array if not given.
+        dtype : float32 or float64
+            Its type; that of `out`, or else of the model, if not given.
+        workers : int
+            How many threads may write; by default as many as the process has processors.
+        """
+        if out is None:
+            model = self.astype(self.dtype if dtype is None else dtype)
+            out = np.empty(self.shape, model.dtype)
+        else:
+            _check_out(out, self.shape, dtype)
+            model = self.astype(out.dtype)
+        model._write(out, check_workers(workers))
+        return out
+
+    def _write(self, out: NDArray[Any], workers: int) -> None:  # noqa: ARG002
+        out[...] = self[...]
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Return the model in float32 or float64."""
+        try:
+            target = np.dtype(dtype)
+        except TypeError:
+            target = None
+        if target not in (np.float32, np.float64):
+            raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+        if target == self.dtype:
+            return self
+        largest = float(self.core.max())
+        limits = np.finfo(target)
+        if largest and not float(limits.tiny) <= largest <= float(limits.max):
+            raise ValueError(f"the core's largest entry, {largest}, is out of {target}'s range; keep float64")
+        return self._cast(target)
+
+    @abstractmethod
+    def _cast(self, dtype: np.dtype[Any]) -> Self:
+        """Return the model with all its parts of another type."""
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
@@ -77,20 +123,23 @@ class Model(ABC):
             part = self._expand(part, mode, rows[mode])
         return part[kept]
 
-    def kl(self, x: ArrayLike) -> float:
+    def kl(self, x: ArrayLike, *, workers: int | None = None) -> float:
         """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`."""
-        tensor = self._check(x)
-        return math.fsum(metrics.kl_sum(tensor[box], self[box]) for box in slabs(tensor.shape))
+        tensor = check_values(self._check_shape(x))
+        boxes, threads = slabs(tensor.shape), check_workers(workers)
+        return sum(in_order(lambda box: metrics.kl_sum(tensor[box], self[box]), boxes, threads))
 
-    def relative_error(self, x: ArrayLike) -> float:
+    def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
-        tensor = self._check(x)
+        tensor = check_values(self._check_shape(x))
         scale = float(tensor.max())
-        boxes = list(slabs(tensor.shape))
-        return metrics.error_ratio(
-            math.fsum(metrics.square_sum(tensor[box], self[box], scale) for box in boxes),
-            math.fsum(metrics.square_sum(tensor[box], 0, scale) for box in boxes),
-        )
+
+        def squares(box: tuple[slice, ...]) -> tuple[float, float]:
+            part = tensor[box]
+            return metrics.square_sum(part, self[box], scale), metrics.square_sum(part, 0, scale)
+
+        residuals, norms = zip(*in_order(squares, slabs(tensor.shape), check_workers(workers)))
+        return metrics.error_ratio(sum(residuals), sum(norms))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to exactly this path, as an npz archive of plain arrays; `load` reads it back.
@@ -108,10 +157,10 @@ class Model(ABC):
     def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Model:
         """Build a model from what was saved."""
 
-    def _check(self, x: ArrayLike) -> NDArray[Any]:
+    def _check_shape(self, x: ArrayLike) -> NDArray[Any]:
         tensor = as_tensor(x)
         check_shape_match(tensor, self.shape, "the model")
-        return check_values(tensor)
+        return tensor
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
@@ -182,6 +231,9 @@ class Tucker(Model):
         flat = part.reshape(math.prod(before), self.rank[mode], math.prod(after))
         product: NDArray[Any] = factor @ flat if after else flat[:, :, 0] @ factor.T
         return product.reshape(*before, len(factor), *after)
+
+    def _cast(self, dtype: np.dtype[Any]) -> Self:
+        return type(self)(self.core.astype(dtype), (factor.astype(dtype) for factor in self.factors))
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"core": self.core, **_numbered("factor", self.factors)}
@@ -279,22 +331,44 @@ class BlockTucker(Model):
             for blocks, vector in zip(self.partition.modes, self.weights)
         ]
 
-    def astype(self, dtype: DTypeLike) -> BlockTucker:
-        """Return the model in float32 or float64."""
-        try:
-            target = np.dtype(dtype)
-        except TypeError:
-            target = None
-        if target not in (np.float32, np.float64):
-            raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
-        if target == self.dtype:
-            return self
-        largest = float(self.core.max())
-        limits = np.finfo(target)
-        if largest and not float(limits.tiny) <= largest <= float(limits.max):
-            raise ValueError(f"the core's largest entry, {largest}, is out of {target}'s range; keep float64")
-        return BlockTucker(
-            self.core.astype(target), self.partition, (vector.astype(target) for vector in self.weights)
+    def kl(self, x: ArrayLike, *, workers: int | None = None) -> float:
+        r"""Generalised Kullback-Leibler divergence of `x` from the model, in one pass over `x`.
+
+        .. math:: D(P; Q) = \sum P \log P - \sum_b G_P[b] \log G[b]
+                  - \sum_k \sum_i m_k[i] \log w_k[i] - \sum P + \sum Q
+
+        with the block sums :math:`G_P` and the marginals :math:`m_k` of `x`: see `metrics.kl`.
+        """
+        tensor = self._check_shape(x)
+        sums = kernels.block_sums(tensor, self.partition, workers, with_moments=True)
+        if sums.has_negative or sums.moments is None or not np.isfinite(sums.core.sum()):
+            raise explain_values(tensor)
+        terms = [_times_log(sums.core, self.core), *map(_times_log, sums.marginals, self.weights)]
+        model_total = self.core.astype(np.float64)
+        for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):
+            model_total = model_total * blocks.sum(vector).reshape(-1, *(1,) * (len(self.shape) - mode - 1))
+        return max(0.0, sums.moments.v_log_v - sum(terms) - float(sums.core.sum()) + float(model_total.sum()))
+
+    def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
+        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
+        tensor = self._check_shape(x)
+        if kernels.is_large(self.shape):
+            residual, norm, negative = kernels.residual(
+                tensor, self.core, self.partition, self.weights, workers
+            )
+            if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
+                return math.sqrt(residual / norm)
+        return Model.relative_error(self, x, workers=workers)
+
+    def _write(self, out: NDArray[Any], workers: int) -> None:
+        if kernels.is_large(self.shape):
+            kernels.write(out, self.core, self.partition, self.weights, workers)
+        else:
+            out[...] = self[...]
+
+    def _cast(self, dtype: np.dtype[Any]) -> Self:
+        return type(self)(
+            self.core.astype(dtype), self.partition, (vector.astype(dtype) for vector in self.weights)
         )
 
     def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
@@ -331,6 +405,10 @@ class BlockTucker(Model):
         )
 
 
+SAFE_SQUARES = 1e-280
+"""Sum of squares above which none of note has underflowed."""
+
+
 def load(path: str | os.PathLike[str]) -> Model:
     """Read a model that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
     kind, arrays = archive.read(path)
@@ -364,6 +442,25 @@ def _check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None
     if dtype is None:
         dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
     return frozen(array.astype(dtype, copy=False))
+
+
+def _times_log(masses: NDArray[np.float64], model: NDArray[Any]) -> float:
+    """Return the sum of masses times log model, where mass that the model has no room for makes it -inf."""
+    seen = masses > 0
+    with np.errstate(divide="ignore"):
+        return float((masses[seen] * np.log(model[seen], dtype=np.float64)).sum())
+
+
+def _check_out(out: object, shape: tuple[int, ...], dtype: DTypeLike | None) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out: got a {type(out).__name__}; give a NumPy array")
+    if out.dtype not in (np.float32, np.float64) or not out.dtype.isnative:
+        raise TypeError(f"out: got an array of {out.dtype}; give one of float32 or float64")
+    if dtype is not None and out.dtype != np.dtype(dtype):
+        raise TypeError(f"out: got an array of {out.dtype}, but dtype {np.dtype(dtype)}; leave dtype out")
+    check_shape_match(out, shape, "the model", "out")
+    if not out.flags.writeable:
+        raise ValueError("out: got a read-only array; give one that can be written to")
 
 
 def _check_count(parts: Sequence[object], core: NDArray[Any], name: str) -> None:

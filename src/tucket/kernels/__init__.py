@@ -1,18 +1,71 @@
-"""The one pass over the data: checked arrays in, small arrays out. `block_sums` chooses the kernel."""
+"""The passes over dense tensors: checked arrays in, small arrays out. Here it is chosen which code runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tucket.kernels import plain
-from tucket.kernels.plain import Sums
+from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.threads import check_workers
 from tucket.partition import Partition
 
-__all__ = ["Sums", "block_sums"]
+__all__ = ["LARGE", "Moments", "Sums", "block_sums", "check_workers", "is_large", "residual", "write"]
+
+LARGE = 1 << 18
+"""Entries from which compiled loops pay for loading their compiler."""
+
+SHARE = 1 << 24
+"""Bytes of a tensor from which another thread pays for starting it."""
 
 
-def block_sums(tensor: NDArray[Any], partition: Partition) -> Sums:
+def is_large(shape: tuple[int, ...]) -> bool:
+    """Say whether a tensor is for the compiled loops: it has many entries, in more than one mode."""
+    entries = 1
+    for size in shape:
+        entries *= size
+    return entries >= LARGE and max(shape) < entries
+
+
+def block_sums(
+    tensor: NDArray[Any], partition: Partition, workers: int | None = None, with_moments: bool = False
+) -> Sums:
     """Read the tensor once, for its block sums and the marginal of every mode."""
-    return plain.block_sums(tensor, partition.modes)
+    threads = _threads(workers, tensor)
+    if not is_large(tensor.shape):
+        return plain.block_sums(tensor, partition.modes, with_moments)
+    from tucket.kernels import compiled
+
+    return compiled.block_sums(tensor, partition, threads, with_moments)
+
+
+def write(
+    out: NDArray[Any],
+    core: NDArray[Any],
+    partition: Partition,
+    weights: Sequence[NDArray[Any]],
+    workers: int | None = None,
+) -> None:
+    """Write the tensor of a block model to a large array."""
+    from tucket.kernels import compiled
+
+    compiled.write(out, core, partition, weights, _threads(workers, out))
+
+
+def residual(
+    tensor: NDArray[Any],
+    core: NDArray[Any],
+    partition: Partition,
+    weights: Sequence[NDArray[Any]],
+    workers: int | None = None,
+) -> tuple[float, float, bool]:
+    """Return the sums of squares of large tensor - model and tensor, and whether any entry is negative."""
+    from tucket.kernels import compiled
+
+    return compiled.residual(tensor, core, partition, weights, _threads(workers, tensor))
+
+
+def _threads(workers: int | None, tensor: NDArray[Any]) -> int:
+    return min(check_workers(workers), 1 + tensor.nbytes // SHARE)

@@ -1,0 +1,218 @@
+"""Compiled loops over rows of memory: checked arrays in, arrays out, without the GIL.
+
+A row is a run of neighbours in the flat array `x`; row k begins at `offsets[k]`. Offsets and widths are
+unsigned: a signed index may mean "from the end", and the test for that keeps a loop from being vectorised.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+__all__ = ["misfit", "narrow", "spread", "wide"]
+
+# reassoc lets a sum be spread over vector lanes; NaN and infinity keep their meaning: no nnan, no ninf
+summing = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+# where the order of operations carries the accuracy
+exact = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+
+
+@exact
+def log(value):
+    """Natural logarithm of a positive number, to 1 ulp; finite for 0, so that 0 log 0 = 0. No branches.
+
+    With value = 2**k (1 + f) near 2**k and s = f / (2 + f): log(1 + f) = 2 artanh(s), as a series.
+    """
+    tiny = value < 2.2250738585072014e-308
+    bits = np.float64(value * 2.0**54 if tiny else value).view(np.int64)
+    exponent = (bits - 0x3FE6A09E667F3BCD) >> 52  # the bits of sqrt(1/2): 1 + f lies in [sqrt(1/2), sqrt(2))
+    f = np.int64(bits - (exponent << 52)).view(np.float64) - 1.0
+    k = np.float64(exponent - 54 if tiny else exponent)
+    s = f / (2.0 + f)
+    z = s * s
+    series = 2 / 21
+    for odd in (19, 17, 15, 13, 11, 9, 7, 5, 3):
+        series = series * z + 2 / odd
+    half = 0.5 * f * f
+    # log 2 in two parts, the first short enough that its product with k is exact
+    return k * 0.6931471803691238 - ((half - (s * (half + z * series) + k * 1.9082149292705877e-10)) - f)
+
+
+@exact
+def look_up(x, at, width, table):
+    """Sum table[v] over a row of 8-bit values v: four sums at a time hide the latency of the loads."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    rest = width - width % np.uint64(4)
+    for i in range(np.uint64(0), rest, np.uint64(4)):
+        a += table[np.uint8(x[at + i])]
+        b += table[np.uint8(x[at + i + np.uint64(1)])]
+        c += table[np.uint8(x[at + i + np.uint64(2)])]
+        d += table[np.uint8(x[at + i + np.uint64(3)])]
+    for i in range(rest, width):
+        a += table[np.uint8(x[at + i])]
+    return (a + b) + (c + d)
+
+
+@summing
+def add_moments(x, at, width, table, moments):
+    """Add the sums of v log v and v**2 over a row; `table` holds v log v of bytes, and is None for others."""
+    logs, squares = 0.0, 0.0
+    for i in range(width):
+        v = np.float64(x[at + i])
+        squares += v * v
+        if table is None:
+            logs += v * log(v)
+    if table is not None:
+        logs += look_up(x, at, width, table)
+    moments[0] += logs
+    moments[1] += squares
+
+
+@summing
+def fold(sums, labels, core, columns):
+    """Hand a row of sums over to the core, once a run of equal labels, and to the column sums; clear it."""
+    block, total = labels[0], 0.0
+    for i in range(labels.size):
+        if labels[i] != block:
+            core[block] += total
+            block, total = labels[i], 0.0
+        total += sums[i]
+    core[block] += total
+    for i in range(labels.size):
+        columns[i] += sums[i]
+        sums[i] = 0
+
+
+@summing
+def seat(labels, first, last, seats, owners):
+    """Give each label of rows first..last a seat; return the row for which none was left, and the number."""
+    taken = 0
+    for k in range(first, last):
+        if seats[labels[k]] < 0:
+            if taken == owners.size:
+                return k, taken
+            seats[labels[k]], owners[taken] = taken, labels[k]
+            taken += 1
+    return last, taken
+
+
+@summing
+def narrow(
+    x, offsets, labels, column_labels, limit, sums, seats, owners, core, rows, columns, table, moments
+):
+    """Add short rows in the order of memory, which is what the processor reads ahead best.
+
+    Each label that is met gets a row of `sums`; when none is left, or after `limit` rows, all are folded.
+    """
+    kind = sums.dtype.type
+    width = np.uint64(column_labels.size)
+    negative = False
+    first = 0
+    while first < offsets.size:
+        stop, taken = seat(labels, first, min(offsets.size, first + limit), seats, owners)
+        for k in range(first, stop):
+            at, place, total, below = offsets[k], seats[labels[k]], kind(0), False
+            for i in range(width):
+                v = x[at + i]
+                sums[place, i] += v
+                total = kind(total + v)
+                below |= v < 0
+            rows[k] += total
+            negative |= below
+            if moments is not None:
+                add_moments(x, at, width, table, moments)
+        for place in range(taken):
+            fold(sums[place, : column_labels.size], column_labels, core[owners[place]], columns)
+            seats[owners[place]] = -1
+        first = stop
+    return negative
+
+
+@summing
+def add_four(x, a, b, c, d, sums):
+    """Add four rows at once, so that the sums are loaded and stored a quarter as often."""
+    kind = sums.dtype.type
+    p, q, r, s = kind(0), kind(0), kind(0), kind(0)
+    negative = False
+    for i in range(np.uint64(sums.size)):
+        e, f, g, h = x[a + i], x[b + i], x[c + i], x[d + i]
+        negative |= (e < 0) | (f < 0) | (g < 0) | (h < 0)
+        sums[i] += (kind(e) + kind(f)) + (kind(g) + kind(h))
+        p, q, r, s = kind(p + e), kind(q + f), kind(r + g), kind(s + h)
+    return p, q, r, s, negative
+
+
+@summing
+def add_one(x, a, sums):
+    """Add one row."""
+    kind = sums.dtype.type
+    total = kind(0)
+    negative = False
+    for i in range(np.uint64(sums.size)):
+        v = x[a + i]
+        negative |= v < 0
+        sums[i] += v
+        total = kind(total + v)
+    return total, negative
+
+
+@summing
+def wide(x, offsets, order, starts, column_labels, limit, sums, core, rows, columns, table, moments):
+    """Add long rows, or a tile of columns of them, four of one label at a time.
+
+    Rows order[starts[b]:starts[b + 1]] have label b; `sums` takes at most `limit` rows before it is folded.
+    """
+    negative = False
+    for block in range(starts.size - 1):
+        for first in range(starts[block], starts[block + 1], limit):
+            last = min(first + limit, starts[block + 1])
+            rest = last - (last - first) % 4
+            for k in range(first, rest, 4):
+                e, f, g, h = order[k], order[k + 1], order[k + 2], order[k + 3]
+                p, q, r, s, below = add_four(x, offsets[e], offsets[f], offsets[g], offsets[h], sums)
+                rows[e] += p
+                rows[f] += q
+                rows[g] += r
+                rows[h] += s
+                negative |= below
+                if moments is not None:
+                    for j in range(k, k + 4):
+                        add_moments(x, offsets[order[j]], np.uint64(sums.size), table, moments)
+            for k in range(rest, last):
+                p, below = add_one(x, offsets[order[k]], sums)
+                rows[order[k]] += p
+                negative |= below
+                if moments is not None:
+                    add_moments(x, offsets[order[k]], np.uint64(sums.size), table, moments)
+            fold(sums, column_labels, core[block], columns)
+    return negative
+
+
+@summing
+def spread(out, offsets, labels, weights, columns):
+    """Write the rows of a model: weight times the row of `columns` that the label names."""
+    width = np.uint64(columns.shape[1])
+    for k in range(offsets.size):
+        at, block, weight = offsets[k], labels[k], weights[k]
+        for i in range(width):
+            out[at + i] = weight * columns[block, i]
+
+
+@summing
+def misfit(x, offsets, labels, weights, columns):
+    """Return the sums of (x - q)**2 and x**2 over rows x of a tensor and q of a model, and if any x < 0."""
+    width = np.uint64(columns.shape[1])
+    residual, square = 0.0, 0.0
+    negative = False
+    for k in range(offsets.size):
+        at, block, weight, below = offsets[k], labels[k], weights[k], False
+        for i in range(width):
+            v = np.float64(x[at + i])
+            difference = v - weight * columns[block, i]
+            residual += difference * difference
+            square += v * v
+            below |= v < 0
+        negative |= below
+    return residual, square, negative

@@ -1,0 +1,31 @@
+"""What every kernel brings back from its pass over a tensor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Moments", "Sums"]
+
+
+class Moments(NamedTuple):
+    """Sums over all entries v of a tensor."""
+
+    v_log_v: float
+    v_squared: float
+
+    def plus(self, other: Moments) -> Moments:
+        """Return the moments of two disjoint pieces together."""
+        return Moments(self.v_log_v + other.v_log_v, self.v_squared + other.v_squared)
+
+
+class Sums(NamedTuple):
+    """Block sums and marginals, whether any entry was negative, and which kernel saw it."""
+
+    core: NDArray[np.float64]
+    marginals: tuple[NDArray[np.float64], ...]
+    has_negative: bool
+    moments: Moments | None
+    kernel: str

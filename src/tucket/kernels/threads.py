@@ -1,0 +1,54 @@
+"""How many threads to use, and how to use them: jobs in, results out in the same order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+__all__ = ["check_workers", "in_order"]
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def check_workers(workers: int | None) -> int:
+    """Return a number of threads: as given, or as many as this process may keep busy."""
+    if workers is None:
+        return available()
+    if isinstance(workers, bool) or not hasattr(workers, "__index__"):
+        raise TypeError(
+            f"workers: got {workers!r} of type {type(workers).__name__}; give an int from 1, or None for all"
+        )
+    if workers < 1:
+        raise ValueError(f"workers: got {workers}; give an int from 1, or None for all")
+    return int(workers)
+
+
+def available() -> int:
+    """Count the processors that this process may use: its affinity, and the quota of its control group."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return max(1, min(count, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such control group, or no quota: "max"
+        return count
+
+
+def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
+    """Do the jobs on a pool of threads of this call's own, and yield their results in the order of the jobs.
+
+    However many the jobs, only a few results are held at a time.
+    """
+    jobs = iter(jobs)
+    if workers == 1:
+        yield from map(work, jobs)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        pending = [pool.submit(work, job) for job in islice(jobs, 2 * workers)]
+        while pending:
+            yield pending.pop(0).result()
+            pending.extend(pool.submit(work, job) for job in islice(jobs, 1))
