@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint clean help
+.PHONY: demo test lint bench clean help
 .DELETE_ON_ERROR:
 
 help:            ## what can be made
@@ -18,6 +18,9 @@ lint: .venv/dev  ## style and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+bench: .venv/dev ## measure every case against its baseline; keep and draw the results
+	$(BIN)/python -m benchmarks
 
 clean:           ## remove what was set up and made
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -37,7 +37,8 @@ def limits(kind: str) -> Iterator[None]:
             patch.setattr(compiled, "TILE", 4)
             patch.setattr(compiled, "SEATS", 12)
             patch.setattr(compiled, "COPY", 7)
-            patch.setattr(compiled, "SUM_ROWS", 5)
+            patch.setattr(compiled, "CORE", 10)
+            patch.setattr(compiled, "CORE_BOX", 20)
             patch.setattr(compiled, "MODEL_ROWS", 3)
         yield
 

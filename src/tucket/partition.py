@@ -52,8 +52,10 @@ class Blocks:
     @classmethod
     def random(cls, size: int, rank: int, rng: np.random.Generator) -> Self:
         """Step 1 of the paper: the first index, and rank - 1 others drawn without replacement."""
-        drawn = 1 + rng.choice(size - 1, rank - 1, replace=False)
-        return cls(size, rank, True, frozen(np.append(0, np.sort(drawn))))
+        starts = np.zeros(rank, np.intp)
+        starts[1:] = 1 + rng.choice(size - 1, rank - 1, replace=False)
+        starts.sort()
+        return cls(size, rank, True, frozen(starts))
 
     @classmethod
     def from_starts(cls, size: int, starts: ArrayLike) -> Self:
@@ -93,15 +95,12 @@ class Blocks:
         return cls(len(cuts), rank, False, cuts)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every index is its own block, in order."""
-        return self.contiguous and self.rank == self.size
-
-    @property
     def labels(self) -> NDArray[np.intp]:
         """Block of each index."""
         if self.contiguous:
-            return np.repeat(np.arange(self.rank), self.sizes)
+            steps = np.zeros(self.size, np.intp)
+            steps[self._cuts[1:]] = 1
+            return steps.cumsum()
         return self._cuts
 
     @property
@@ -115,7 +114,7 @@ class Blocks:
     def sizes(self) -> NDArray[np.intp]:
         """Number of indices in each block."""
         if self.contiguous:
-            return np.diff(self._cuts, append=self.size)
+            return np.append(self._cuts[1:], self.size) - self._cuts
         return np.bincount(self._cuts)
 
     def indices(self, block: int) -> NDArray[np.intp]:
@@ -300,8 +299,7 @@ class Partition:
             )
         return Partition(
             tuple(
-                # the common case first: nothing was joined yet
-                joined if fine.is_whole else Blocks.from_labels(joined.labels[fine.labels])
+                Blocks.from_labels(joined.labels[fine.labels])
                 for fine, joined in zip(self.modes, outer.modes)
             )
         )

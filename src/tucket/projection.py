@@ -73,11 +73,10 @@ def ltr(
     """
     project = _choose(variant, VARIANTS, "variant")
     if isinstance(x, Statistics):
-        statistics = x.coarsen(_partition(blocks, rank, rng, x.partition))
+        statistics = x.coarsen(_coarser(x.partition, blocks, rank, rng))
     else:
         tensor = as_tensor(x)
-        whole = Partition.uniform(tensor.shape, tensor.shape)
-        statistics = collect(tensor, _partition(blocks, rank, rng, whole), workers=workers)
+        statistics = collect(tensor, _partition(blocks, rank, rng, tensor.shape), workers=workers)
     return project(statistics).astype(dtype)
 
 
@@ -105,8 +104,8 @@ STRATEGIES: Mapping[str, Callable[..., Partition]] = {
 }
 
 
-def _partition(blocks: object, rank: Rank | None, rng: object, base: Partition) -> Partition:
-    """Return the cut that the user asks for, made of blocks of `base`."""
+def _partition(blocks: object, rank: Rank | None, rng: object, shape: tuple[int, ...]) -> Partition:
+    """Return the cut that the user asks for."""
     if isinstance(blocks, str):
         make = _choose(blocks, STRATEGIES, "blocks")
         if rank is None:
@@ -114,25 +113,30 @@ def _partition(blocks: object, rank: Rank | None, rng: object, base: Partition) 
                 "rank is missing; give an int, or one a mode with None where a mode stays whole, "
                 "or your own blocks"
             )
-        try:
-            return base.compose(make(base.rank, rank, rng))
-        except ValueError as error:
-            if base.rank == base.shape:
-                raise
-            raise ValueError(f"{error} (the statistics hold {base.rank} blocks)") from None
+        return make(shape, rank, rng)
     if isinstance(blocks, Partition):
         partition = blocks
     elif isinstance(blocks, Iterable):
-        partition = Partition.from_starts(base.shape, blocks)
+        partition = Partition.from_starts(shape, blocks)
     else:
         raise TypeError(
             f"blocks: cannot use {blocks!r}; give {_listed(STRATEGIES)}, a Partition, or starts for each mode"
         )
-    if rank is not None and check_rank(rank, base.shape) != partition.rank:
+    if rank is not None and check_rank(rank, shape) != partition.rank:
         raise ValueError(
             f"rank {rank} contradicts the given blocks, of rank {partition.rank}; leave rank out"
         )
     return partition
+
+
+def _coarser(fine: Partition, blocks: object, rank: Rank | None, rng: object) -> Partition:
+    """Return the cut that the user asks for; a strategy joins blocks of `fine`."""
+    if not isinstance(blocks, str):
+        return _partition(blocks, rank, rng, fine.shape)
+    try:
+        return fine.compose(_partition(blocks, rank, rng, fine.rank))
+    except ValueError as error:
+        raise ValueError(f"{error} (the statistics hold {fine.rank} blocks)") from None
 
 
 def _published(statistics: Statistics) -> BlockTucker:

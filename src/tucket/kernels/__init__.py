@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,7 @@ SHARE = 1 << 24
 
 def is_large(shape: tuple[int, ...]) -> bool:
     """Say whether a tensor is for the compiled loops: it has many entries, in more than one mode."""
-    entries = 1
-    for size in shape:
-        entries *= size
+    entries = math.prod(shape)
     return entries >= LARGE and max(shape) < entries
 
 
@@ -33,12 +32,11 @@ def block_sums(
     tensor: NDArray[Any], partition: Partition, workers: int | None = None, with_moments: bool = False
 ) -> Sums:
     """Read the tensor once, for its block sums and the marginal of every mode."""
-    threads = _threads(workers, tensor)
     if not is_large(tensor.shape):
         return plain.block_sums(tensor, partition.modes, with_moments)
     from tucket.kernels import compiled
 
-    return compiled.block_sums(tensor, partition, threads, with_moments)
+    return compiled.block_sums(tensor, partition, _threads(workers, tensor), with_moments)
 
 
 def write(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.kernels import cpu
-from tucket.kernels.rows import NARROW, Rows, is_readable, memory_order, merge, short_split, sum_split
+from tucket.kernels.rows import (
+    NARROW,
+    Rows,
+    is_readable,
+    memory_order,
+    merge,
+    row_length,
+    short_split,
+    sum_split,
+)
 from tucket.kernels.sums import Moments, Sums
 from tucket.kernels.threads import in_order
 from tucket.partition import Partition
@@ -29,11 +38,14 @@ TILE = 1 << 15
 SEATS = 1 << 17
 """Sums that short rows may be added to before they are folded: 1 MB of float64."""
 
-COPY = 1 << 18
+COPY = 1 << 20
 """Entries that are copied at a time where a tensor cannot be read as it lies."""
 
-SUM_ROWS, MODEL_ROWS = 1 << 18, 1 << 12
-"""Rows of a box, which bounds what is kept for each: a few numbers, or a row of the model."""
+MODEL_ROWS = 1 << 12
+"""Rows of a box for which a part of the model is expanded."""
+
+CORE, CORE_BOX = 1 << 22, 1 << 24
+"""Entries of a core that each worker may keep a copy of, and of the boxes that a larger one is summed by."""
 
 
 def block_sums(tensor: Array, partition: Partition, workers: int, with_moments: bool) -> Sums:
@@ -47,7 +59,7 @@ def block_sums(tensor: Array, partition: Partition, workers: int, with_moments: 
         part = turned.part(box)
         return part, _sum_part(part, turned.read(box), with_moments)
 
-    boxes = turned.boxes(workers, SUM_ROWS, lambda: sum_split(turned.tensor, turned.labels, turned.ranks))
+    boxes = turned.boxes(workers, tensor.size if core.size <= CORE else CORE_BOX)
     for part, sums in in_order(sum_box, boxes, workers):
         core[part.region] += sums.core
         for marginal, where, piece in zip(marginals, part.box, sums.marginals):
@@ -77,7 +89,7 @@ def write(out: Array, core: Array, partition: Partition, weights: Sequence[Array
         if rows is not target:
             target[...] = rows
 
-    boxes = turned.boxes(workers, MODEL_ROWS, lambda: short_split(turned.tensor))
+    boxes = turned.boxes(workers, MODEL_ROWS * row_length(turned.tensor))
     for _ in in_order(write_box, boxes, workers):
         pass
 
@@ -94,7 +106,7 @@ def residual(
         residuals, squares, below = zip(*(cpu.misfit(*tile) for tile in tiles))
         return sum(residuals), sum(squares), any(below)
 
-    boxes = turned.boxes(workers, MODEL_ROWS, lambda: short_split(turned.tensor))
+    boxes = turned.boxes(workers, MODEL_ROWS * row_length(turned.tensor))
     residuals, squares, below = zip(*in_order(compare, boxes, workers))
     return sum(residuals), sum(squares), any(below)
 
@@ -126,12 +138,10 @@ class Turned:
         modes = [partition[mode] for mode in order]
         return cls(turned, order, [m.labels for m in modes], [m.rank for m in modes], is_readable(turned))
 
-    def boxes(self, workers: int, rows: int, split: Callable[[], int]) -> Iterator[Box]:
-        """Cut the tensor into boxes of at most so many rows, and at least one for each worker."""
-        shape, most = self.tensor.shape, COPY
-        if self.readable:
-            most = min(rows * math.prod(shape[split() :]), -(-self.tensor.size // workers))
-        return slabs(shape, most)
+    def boxes(self, workers: int, most: int) -> Iterator[Box]:
+        """Cut the tensor into boxes of at most so many entries, and at least one for each worker."""
+        share = -(-self.tensor.size // workers)
+        return slabs(self.tensor.shape, min(most, share) if self.readable else COPY)
 
     def part(self, box: Box) -> Part:
         """Describe a box."""
@@ -165,53 +175,48 @@ class BoxSums(NamedTuple):
 
 def _sum_part(part: Part, tensor: Array, with_moments: bool) -> BoxSums:
     split = sum_split(tensor, part.labels, part.ranks)
-    flat, offsets = Rows.of(tensor, split)
-    labels, column_labels = (merge(part.labels[a:b], part.ranks[a:b]) for a, b in ((0, split), (split, None)))
-    ranks = [int(np.prod(part.ranks[:split], dtype=np.intp)), int(np.prod(part.ranks[split:], dtype=np.intp))]
-    core, rows, columns = np.zeros(ranks), np.zeros(len(labels)), np.zeros(len(column_labels))
+    columns = np.zeros(math.prod(tensor.shape[split:]))
+    column_labels = merge(part.labels[split:], part.ranks[split:])
+    core = np.zeros((math.prod(part.ranks[:split]), math.prod(part.ranks[split:])))
     # small integers are added as integers, as often as their sum surely fits
     is_small = tensor.dtype.kind in "iu" and tensor.itemsize <= 2
     kind, limit = (np.int32, 1 << (31 - 8 * tensor.itemsize)) if is_small else (np.float64, 1 << 62)
     moments = np.zeros(2) if with_moments else None
     table = _V_LOG_V if with_moments and tensor.itemsize == 1 else None
     if len(columns) <= NARROW:
-        sums = _aligned_zeros(max(1, min(ranks[0], SEATS // len(columns))), len(columns), kind)
-        seats, owners = np.full(ranks[0], -1), np.empty(len(sums), np.intp)
+        flat, offsets = Rows.of(tensor, split - 1)
+        step = np.uint64(tensor.strides[split - 1] // tensor.itemsize)
+        lead = merge(part.labels[: split - 1], part.ranks[: split - 1]) * part.ranks[split - 1]
+        sums = _aligned_zeros(max(1, min(len(core), SEATS // len(columns))), len(columns), kind)
+        seats, owners = np.full(len(core), -1), np.empty(len(sums), np.intp)
+        lead_sums, row_sums = np.zeros(len(lead)), np.zeros(tensor.shape[split - 1])
         negative = cpu.narrow(
-            flat,
-            offsets,
-            labels,
-            column_labels,
-            limit,
-            sums,
-            seats,
-            owners,
-            core,
-            rows,
-            columns,
-            table,
-            moments,
-        )
+            flat, offsets, lead, step, part.labels[split - 1], column_labels, _edges(column_labels), limit,
+            sums, seats, owners, core, lead_sums, row_sums, columns, table, moments,
+        )  # fmt: skip
+        marginals = [*_marginals(lead_sums.reshape(tensor.shape[: split - 1])), row_sums]
     else:
+        flat, offsets = Rows.of(tensor, split)
+        labels = merge(part.labels[:split], part.ranks[:split])
         order = np.argsort(labels, kind="stable")
-        starts = np.append(0, np.cumsum(np.bincount(labels, minlength=ranks[0])))
-        negative = False
+        starts = np.append(0, np.cumsum(np.bincount(labels, minlength=len(core))))
+        row_sums, negative = np.zeros(len(labels)), False
         for low in range(0, len(columns), TILE):
             tile = slice(low, low + TILE)
             sums = _aligned_zeros(1, len(columns[tile]), kind)[0, : len(columns[tile])]
             negative |= cpu.wide(
-                flat, offsets + np.uint64(low), order, starts, column_labels[tile], limit, sums, core, rows,
-                columns[tile], table, moments,
+                flat, offsets + np.uint64(low), order, starts, column_labels[tile],
+                _edges(column_labels[tile]), limit, sums, core, row_sums, columns[tile], table, moments,
             )  # fmt: skip
-    shape = tensor.shape
-    marginals = [*_marginals(rows.reshape(shape[:split])), *_marginals(columns.reshape(shape[split:]))]
+        marginals = _marginals(row_sums.reshape(tensor.shape[:split]))
+    marginals += _marginals(columns.reshape(tensor.shape[split:]))
     return BoxSums(core.reshape(part.ranks), marginals, np.zeros(2) if moments is None else moments, negative)
 
 
 def _model_tiles(
     part: Part, tensor: Array, core: Array, weights: Sequence[Array]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a box as rows of memory, and the model there: each row's label and weight, each label's row."""
+    """Yield a box as rows of memory, and the model there: a row's label and weight, a label's row."""
     split = short_split(tensor)
     flat, offsets = Rows.of(tensor, split, writeable=tensor.flags.writeable)
     labels, column_labels = (merge(part.labels[a:b], part.ranks[a:b]) for a, b in ((0, split), (split, None)))
@@ -222,8 +227,14 @@ def _model_tiles(
     flat_core = core[part.region].reshape(-1, int(np.prod(part.ranks[split:], dtype=np.intp)))
     for low in range(0, len(column_labels), TILE):
         tile = slice(low, low + TILE)
-        columns = flat_core[:, column_labels[tile]] * widths[tile]
+        columns = flat_core.take(column_labels[tile], axis=1) * widths[tile]
         yield flat, offsets + np.uint64(low), labels, heights, columns
+
+
+def _edges(labels: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """Return where runs of equal labels begin, and where the last one ends."""
+    inner = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    return np.concatenate(([0], inner, [len(labels)])).astype(np.uint64)
 
 
 def _marginals(sums: NDArray[np.float64]) -> list[NDArray[np.float64]]:

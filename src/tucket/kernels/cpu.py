@@ -71,62 +71,89 @@ def add_moments(x, at, width, table, moments):
 
 
 @summing
-def fold(sums, labels, core, columns):
-    """Hand a row of sums over to the core, once a run of equal labels, and to the column sums; clear it."""
-    block, total = labels[0], 0.0
-    for i in range(labels.size):
-        if labels[i] != block:
-            core[block] += total
-            block, total = labels[i], 0.0
-        total += sums[i]
-    core[block] += total
+def fold(sums, labels, edges, core, columns):
+    """Hand a row of sums over to the core, once a run of equal labels, and to the column sums; clear it.
+
+    Runs begin and end at the edges. Long ones are added by vectors, short ones entry by entry.
+    """
+    if 8 * edges.size < labels.size:
+        for run in range(edges.size - 1):
+            total = 0.0
+            for i in range(edges[run], edges[run + 1]):
+                total += sums[i]
+            core[labels[edges[run]]] += total
+    else:
+        block, total = labels[0], 0.0
+        for i in range(labels.size):
+            if labels[i] != block:
+                core[block] += total
+                block, total = labels[i], 0.0
+            total += sums[i]
+        core[block] += total
     for i in range(labels.size):
         columns[i] += sums[i]
         sums[i] = 0
 
 
 @summing
-def seat(labels, first, last, seats, owners):
-    """Give each label of rows first..last a seat; return the row for which none was left, and the number."""
-    taken = 0
+def seat(labels, base, first, last, seats, owners, taken):
+    """Seat each label base + labels[first:last] that has no seat; return where to stop, and how many sit."""
     for k in range(first, last):
-        if seats[labels[k]] < 0:
+        label = base + labels[k]
+        if seats[label] < 0:
             if taken == owners.size:
                 return k, taken
-            seats[labels[k]], owners[taken] = taken, labels[k]
+            seats[label], owners[taken] = taken, label
             taken += 1
     return last, taken
 
 
 @summing
+def fold_all(sums, seats, owners, taken, column_labels, edges, core, columns):
+    """Fold the sums of all seats that are taken, and free them."""
+    for place in range(taken):
+        fold(sums[place, : column_labels.size], column_labels, edges, core[owners[place]], columns)
+        seats[owners[place]] = -1
+
+
+@summing
 def narrow(
-    x, offsets, labels, column_labels, limit, sums, seats, owners, core, rows, columns, table, moments
-):
+    x, lead_offsets, lead_labels, step, labels, column_labels, edges, limit, sums, seats, owners, core,
+    lead_sums, row_sums, columns, table, moments,
+):  # fmt: skip
     """Add short rows in the order of memory, which is what the processor reads ahead best.
 
-    Each label that is met gets a row of `sums`; when none is left, or after `limit` rows, all are folded.
+    Row k of lead l begins at lead_offsets[l] + k * step, and its label is lead_labels[l] + labels[k]. Each
+    label that is met gets a row of `sums`; when none is left, or after `limit` rows, all are folded.
     """
     kind = sums.dtype.type
     width = np.uint64(column_labels.size)
     negative = False
-    first = 0
-    while first < offsets.size:
-        stop, taken = seat(labels, first, min(offsets.size, first + limit), seats, owners)
-        for k in range(first, stop):
-            at, place, total, below = offsets[k], seats[labels[k]], kind(0), False
-            for i in range(width):
-                v = x[at + i]
-                sums[place, i] += v
-                total = kind(total + v)
-                below |= v < 0
-            rows[k] += total
-            negative |= below
-            if moments is not None:
-                add_moments(x, at, width, table, moments)
-        for place in range(taken):
-            fold(sums[place, : column_labels.size], column_labels, core[owners[place]], columns)
-            seats[owners[place]] = -1
-        first = stop
+    taken, added = 0, 0
+    for lead in range(lead_offsets.size):
+        first = 0
+        while first < labels.size:
+            stop = min(labels.size, first + limit - added)
+            stop, taken = seat(labels, lead_labels[lead], first, stop, seats, owners, taken)
+            for k in range(first, stop):
+                at = lead_offsets[lead] + np.uint64(k) * step
+                place, total, below = seats[lead_labels[lead] + labels[k]], kind(0), False
+                for i in range(width):
+                    v = x[at + i]
+                    sums[place, i] += v
+                    total = kind(total + v)
+                    below |= v < 0
+                lead_sums[lead] += total
+                row_sums[k] += total
+                negative |= below
+                if moments is not None:
+                    add_moments(x, at, width, table, moments)
+            added += stop - first
+            if stop < labels.size or added == limit:
+                fold_all(sums, seats, owners, taken, column_labels, edges, core, columns)
+                taken, added = 0, 0
+            first = stop
+    fold_all(sums, seats, owners, taken, column_labels, edges, core, columns)
     return negative
 
 
@@ -159,7 +186,7 @@ def add_one(x, a, sums):
 
 
 @summing
-def wide(x, offsets, order, starts, column_labels, limit, sums, core, rows, columns, table, moments):
+def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, rows, columns, table, moments):
     """Add long rows, or a tile of columns of them, four of one label at a time.
 
     Rows order[starts[b]:starts[b + 1]] have label b; `sums` takes at most `limit` rows before it is folded.
@@ -186,7 +213,7 @@ def wide(x, offsets, order, starts, column_labels, limit, sums, core, rows, colu
                 negative |= below
                 if moments is not None:
                     add_moments(x, offsets[order[k]], np.uint64(sums.size), table, moments)
-            fold(sums, column_labels, core[block], columns)
+            fold(sums, column_labels, edges, core[block], columns)
     return negative
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,20 +13,34 @@ from tucket.partition import Blocks
 
 __all__ = ["block_sums"]
 
+PRODUCT = 1 << 14
+"""Largest indicator matrix of blocks by which a product is faster than a sum over each block."""
+
 
 def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], with_moments: bool) -> Sums:
-    """Sum over blocks mode after mode, and over all other modes for each marginal."""
-    axes = set(range(tensor.ndim))
+    """Take the modes in turn: the marginal of each, then its block sums, from which the next is taken."""
+    marginals = []
+    core = tensor
     with np.errstate(all="ignore"):  # NaN and overflow show in the total, where they are explained
-        marginals = tuple(
-            tensor.sum(axis=tuple(axes - {mode}), dtype=np.float64) for mode in range(tensor.ndim)
-        )
-        core = tensor
-        # the mode that shrinks most goes first: the others then have less to read
-        for mode in sorted(axes, key=lambda mode: modes[mode].rank / modes[mode].size):
-            core = modes[mode].sum(core, axis=mode)
+        for mode, blocks in enumerate(modes):
+            others = tuple(other for other in range(tensor.ndim) if other != mode)
+            marginals.append(core.sum(axis=others, dtype=np.float64))
+            core = _sum_mode(core, blocks, mode)
         moments = _moments(tensor.astype(np.float64, copy=False)) if with_moments else None
-    return Sums(core, marginals, bool(tensor.min() < 0), moments, "numpy")
+    return Sums(core, tuple(marginals), bool(tensor.min() < 0), moments, "numpy")
+
+
+def _sum_mode(part: NDArray[Any], blocks: Blocks, mode: int) -> NDArray[np.float64]:
+    if blocks.rank * blocks.size > PRODUCT:
+        return blocks.sum(part, axis=mode)
+    indicator = np.zeros((blocks.rank, blocks.size))
+    indicator[blocks.labels, np.arange(blocks.size)] = 1
+    before, after = part.shape[:mode], part.shape[mode + 1 :]
+    if not after:  # one product instead of many
+        last: NDArray[np.float64] = part @ indicator.T
+        return last
+    sums: NDArray[np.float64] = indicator @ part.reshape(math.prod(before), blocks.size, math.prod(after))
+    return sums.reshape(*before, blocks.rank, *after)
 
 
 def _moments(tensor: NDArray[np.float64]) -> Moments:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NARROW", "Rows", "is_readable", "memory_order", "merge", "short_split", "sum_split"]
+__all__ = ["NARROW", "Rows", "is_readable", "memory_order", "merge", "row_length", "short_split", "sum_split"]
 
 NARROW = 2048
 """Longest row that is read whole. Modes are merged to at most half of it, so that a row of float64 and its
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
             np.arange(size, dtype=np.uint64) * np.uint64(step)
             for size, step in zip(tensor.shape[:split], steps)
         ]
-        return cls(flat, reduce(lambda a, b: np.add.outer(a, b).ravel(), ramps))
+        return cls(flat, reduce(lambda a, b: np.add.outer(a, b).ravel(), ramps, np.zeros(1, np.uint64)))
 
 
 def memory_order(tensor: NDArray[Any]) -> list[int]:
@@ -76,6 +76,11 @@ def short_split(tensor: NDArray[Any]) -> int:
     return tensor.ndim - 1
 
 
+def row_length(tensor: NDArray[Any]) -> int:
+    """Return the length of the rows of `short_split`."""
+    return math.prod(tensor.shape[short_split(tensor) :])
+
+
 def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> int:
     """Choose how many modes number the rows for summing them by label.
 
@@ -83,7 +88,8 @@ def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: S
     a time, where neighbours do not, or where the modes are too short or too long for short rows.
     """
     shape, lengths, split = tensor.shape, _row_lengths(tensor), short_split(tensor)
-    restless = np.count_nonzero(np.diff(labels[split - 1])) > RESTLESS * shape[split - 1]
+    neighbours = labels[split - 1]
+    restless = np.count_nonzero(neighbours[1:] != neighbours[:-1]) > RESTLESS * shape[split - 1]
     if restless or not SHORT <= lengths[split] <= NARROW:
         for longer in reversed(lengths):
             fours = math.prod(shape[:longer]) >= 4 * math.prod(ranks[:longer])
@@ -94,8 +100,8 @@ def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: S
 
 def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[np.intp]:
     """Return the labels of several modes together, numbered as their blocks lie in C order."""
-    merged = labels[0]
-    for label, rank in zip(labels[1:], ranks[1:]):
+    merged = np.zeros(1, np.intp)
+    for label, rank in zip(labels, ranks):
         merged = np.add.outer(merged * rank, label).ravel()
     return merged
 

@@ -1,0 +1,1 @@
+"""Measurements: one table of cases feeds `make bench`, asv and the tests."""

@@ -1,0 +1,58 @@
+"""Every benchmark runs, at a size that a test can afford, and computes what NumPy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks import suite
+from benchmarks.cases import Case, Pair, cases
+from benchmarks.measure import compare, machine
+from benchmarks.plot import draw
+
+import tucket as tk
+from tucket import kernels
+
+
+@pytest.fixture(params=[0, kernels.LARGE], ids=["numba", "numpy"], autouse=True)
+def _kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "LARGE", request.param)
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.name)
+def test_case(case: Case) -> None:
+    pair = case.build(True)
+    work: Any = pair.work()
+    baseline: Any = pair.baseline()
+    if case.baseline.startswith("numpy.sum") and isinstance(work, tk.Statistics):
+        assert work.total == pytest.approx(float(baseline), rel=1e-12)
+    elif isinstance(work, tk.Statistics):
+        assert work.total > 0
+    elif isinstance(work, tk.BlockTucker):
+        assert work.core.sum() > 0
+    else:
+        assert np.isfinite(work).all()
+
+
+def test_ratio_is_that_of_the_medians() -> None:
+    def spend(steps: int) -> object:
+        return sum(range(steps))
+
+    found = compare(Pair(lambda: spend(300_000), lambda: spend(100_000), share=0.5))
+    assert found.ratio == pytest.approx(found.seconds / found.baseline_seconds / 0.5)
+    assert found.lowest <= found.highest
+    assert 3 < found.ratio < 12
+
+
+def test_asv_sees_every_case() -> None:
+    assert suite.Cases.params == tuple(case.name for case in cases())
+    assert len(set(suite.Cases.params)) == len(suite.Cases.params)
+    assert {"cpu", "numpy", "numba"} <= set(machine())
+
+
+def test_the_plot_is_drawn_from_results(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.plot.PLOT", tmp_path / "plot.svg")
+    row = {"case": "c", "baseline": "numpy.sum", "limit": 1.0, "ratio": 0.5, "lowest": 0.4, "highest": 0.6}
+    result = {"date": "2026-01-01", "machine": {"cpu": "x", "numpy": "2", "numba": "1"}, "ratios": [row]}
+    assert "0.50 x numpy.sum" in draw(result).read_text()
