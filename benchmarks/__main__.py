@@ -84,9 +84,7 @@ print(peak() - before, model.n_parameters * 8 / 2**20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     extra, model = map(float, done.stdout.split())
-    print(
-        f"\nltr on 1 GB: {extra:.1f} MB beside the input at the peak; the model has {model:.2f} MB (limit 64)"
-    )
+    print(f"\nltr on 1 GB: {extra:.1f} MB beside the input at the peak; the model has {model:.2f} MB (limit 64)")
     return {"extra_mb": extra, "model_mb": model}
 
 

@@ -56,9 +56,7 @@ def random_tensor(shape: tuple[int, ...], dtype: str) -> Array:
     return rng.integers(0, 256, shape, dtype)
 
 
-def summing(
-    shape: tuple[int, ...], rank: tuple[int, ...], dtype: str, workers: int = 1
-) -> Callable[[bool], Pair]:
+def summing(shape: tuple[int, ...], rank: tuple[int, ...], dtype: str, workers: int = 1) -> Callable[[bool], Pair]:
     """Compare `collect` with `numpy.sum`."""
 
     def build(small: bool) -> Pair:

@@ -26,17 +26,13 @@ def draw(result: dict[str, Any]) -> Path:
         axes.plot([row["lowest"], row["highest"]], [place, place], color="black", linewidth=1)
         if row["limit"] is not None:
             axes.plot([row["limit"]] * 2, [place - 0.4, place + 0.4], color="#d55e00", linewidth=2)
-        axes.text(
-            row["highest"] + 0.05, place, f"{row['ratio']:.2f} x {row['baseline']}", va="center", fontsize=8
-        )
+        axes.text(row["highest"] + 0.05, place, f"{row['ratio']:.2f} x {row['baseline']}", va="center", fontsize=8)
     axes.axvline(1, color="grey", linewidth=0.8, linestyle=":")
     axes.set_yticks(places, [row["case"] for row in rows], fontsize=8)
     axes.set_xlim(0, 6.2)
     axes.set_xlabel("time over that of the baseline (bar: median; line: quartiles; mark: limit)")
     system = result["machine"]
-    axes.set_title(
-        f"{result['date']}, {system['cpu']}, NumPy {system['numpy']}, numba {system['numba']}", fontsize=9
-    )
+    axes.set_title(f"{result['date']}, {system['cpu']}, NumPy {system['numpy']}, numba {system['numba']}", fontsize=9)
     PLOT.parent.mkdir(exist_ok=True)
     figure.savefig(PLOT, metadata={"Date": None})
     return PLOT

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "tucket", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("tucket", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", settings.get_profile("tucket"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tucket"))
 

@@ -54,9 +54,7 @@ def lay_out(array: NDArray[Any], layout: str) -> NDArray[Any]:
 
 
 @st.composite
-def tensors(
-    draw: st.DrawFn, min_dims: int = 1, max_dims: int = 5, dtypes: tuple[str, ...] = DTYPES
-) -> NDArray[Any]:
+def tensors(draw: st.DrawFn, min_dims: int = 1, max_dims: int = 5, dtypes: tuple[str, ...] = DTYPES) -> NDArray[Any]:
     dtype = np.dtype(draw(st.sampled_from(dtypes)))
     shape = draw(shapes(min_dims, max_dims))
     array = draw(hnp.arrays(dtype, shape, elements=values(dtype), fill=st.nothing()))

@@ -36,9 +36,7 @@ def test_demo(tmp_path: Path) -> None:
     picture = tmp_path / "new" / "picture.png"
     assert done.stdout.endswith(f"{picture.resolve()}\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = re.findall(
-        r"^(2 x [\d x]+?) +(published|projection) +(random|uniform) .* (0\.\d{4}) ", done.stdout, re.M
-    )
+    rows = re.findall(r"^(2 x [\d x]+?) +(published|projection) +(random|uniform) .* (0\.\d{4}) ", done.stdout, re.M)
     assert len(rows) == 12
     rank, *way, error = rows[-1]
     from sklearn.datasets import load_sample_images

@@ -10,11 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import tucket as tk
 from tucket.partition import Blocks
 
 X = np.arange(1.0, 25.0).reshape(2, 3, 4)
+PARTITION = tk.Partition.uniform(X.shape, 2)
+
+
+class Failing:
+    """An array that cannot be read."""
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("disk gone")
 
 
 def holding(value: float, index: tuple[int, ...] = (1, 0, 3)) -> Any:
@@ -137,23 +146,23 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("string rank", lambda: tk.ltr(X, "10"), TypeError, "mode 0: rank '10' is of type str"),
     (
         "rank beyond the statistics",
-        lambda: tk.ltr(tk.collect(X, tk.Partition.uniform(X.shape, 2)), 3),
+        lambda: tk.ltr(tk.collect(X, tk.Partition.uniform(X.shape, 2)), (1, 3, 1)),
         ValueError,
-        "mode 0: rank 3 is larger than its size 2; give at most 2, or None to leave the mode alone "
-        "(the statistics hold (2, 2, 2) blocks)",
+        "mode 1: rank 3 is larger than its size 2; give at most 2, or None to leave the mode alone "
+        "(the statistics hold 2 blocks of its 3 indices)",
     ),
     # blocks and variant
     (
         "unknown blocks",
         lambda: tk.ltr(X, 2, blocks="best"),
         ValueError,
-        "blocks: unknown 'best'; give one of 'uniform', 'random'",
+        "blocks: unknown 'best'; give one of 'clusters', 'segments', 'uniform', 'random'",
     ),
     (
         "blocks of no kind",
         lambda: tk.ltr(X, 2, blocks=3),
         TypeError,
-        "blocks: cannot use 3; give 'uniform', 'random', a Partition",
+        "blocks: cannot use 3; give 'clusters', 'segments', 'uniform', 'random', one of these",
     ),
     (
         "unknown variant",
@@ -166,7 +175,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "rank against blocks",
         lambda: tk.ltr(X, 2, blocks=[[0], [0], [0]]),
         ValueError,
-        "rank 2 contradicts the given blocks, of rank (1, 1, 1); leave rank out",
+        "mode 0: rank 2 contradicts the 1 given blocks; leave rank out",
     ),
     (
         "partition of another shape",
@@ -271,7 +280,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "starts missing",
         lambda: tk.ltr(X, blocks=[[0], [0]]),
         ValueError,
-        "starts: got 2 entries for 3 modes of shape (2, 3, 4)",
+        "blocks: got 2 entries for 3 modes of shape (2, 3, 4)",
     ),
     (
         "labels with a gap",
@@ -346,18 +355,13 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     (
         "add other partitions",
-        lambda: (
-            tk.collect(X, tk.Partition.uniform(X.shape, 2)) + tk.collect(X, tk.Partition.uniform(X.shape, 1))
-        ),
+        lambda: tk.collect(X, tk.Partition.uniform(X.shape, 2)) + tk.collect(X, tk.Partition.uniform(X.shape, 1)),
         ValueError,
         "cannot add statistics of different partitions",
     ),
     (
         "sum beyond float64",
-        lambda: (
-            tk.collect([1e308], tk.Partition.uniform((1,), 1))
-            + tk.collect([1e308], tk.Partition.uniform((1,), 1))
-        ),
+        lambda: tk.collect([1e308], tk.Partition.uniform((1,), 1)) + tk.collect([1e308], tk.Partition.uniform((1,), 1)),
         ValueError,
         "the totals 1e+308 and 1e+308 add to more than float64 can hold",
     ),
@@ -469,9 +473,9 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "weights negative",
         lambda: tk.BlockTucker(np.ones(1), tk.Partition.uniform((3,), 1), [[1, -1, 0]]),
         ValueError,
-        "the weights of mode 0[1] is -1",
+        "weights[0][1] is -1",
     ),
-    ("core nan", lambda: tk.Tucker([np.nan], [np.ones((3, 1))]), ValueError, "the core[0] is nan"),
+    ("core nan", lambda: tk.Tucker([np.nan], [np.ones((3, 1))]), ValueError, "core[0] is nan"),
     (
         "factor of another rank",
         lambda: tk.Tucker(np.ones((2, 2)), [np.ones((3, 2)), np.ones((3, 1))]),
@@ -484,12 +488,178 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         ValueError,
         "factors: got 1 for a core of 2 modes",
     ),
+    # what is of the wrong kind altogether
+    (
+        "rank of arrays",
+        lambda: tk.ltr(X, (np.array([1, 2]), 2, 2)),
+        TypeError,
+        "mode 0: rank array([1, 2]) is of type ndarray",
+    ),
+    ("index by array", lambda: tk.ltr(X, 2)[np.array([0, 1])], TypeError, "of type ndarray as an index; give ints"),
+    ("index by mask", lambda: tk.ltr(X, 2)[X > 3], TypeError, "of type ndarray as an index; give ints"),
+    ("refines no partition", lambda: PARTITION.refines(3), TypeError, "coarse: got a int; give a tucket.Partition"),
+    (
+        "quotient no partition",
+        lambda: PARTITION.quotient([[0]]),
+        TypeError,
+        "coarse: got a list; give a tucket.Partition",
+    ),
+    (
+        "compose no partition",
+        lambda: PARTITION.compose(None),
+        TypeError,
+        "outer: got a NoneType; give a tucket.Partition",
+    ),
+    ("coarsen no partition", lambda: tk.collect(X, PARTITION).coarsen((1, 1, 1)), TypeError, "coarse: got a tuple"),
+    ("model of no partition", lambda: tk.BlockTucker(X, [[0]], []), TypeError, "partition: got a list"),
+    (
+        "weights no list",
+        lambda: tk.BlockTucker(np.ones((2, 2, 2)), PARTITION, 3),
+        TypeError,
+        "weights: got a int; give one for each of the 3 modes",
+    ),
+    ("factors no list", lambda: tk.Tucker(X, 3), TypeError, "factors: got a int; give one for each of the 3 modes"),
+    (
+        "partition of ints",
+        lambda: tk.Partition([1, 2]),
+        TypeError,
+        "modes: cannot use [1, 2]; give the Blocks of each mode",
+    ),
+    ("partition of nothing", lambda: tk.Partition(()), TypeError, "modes: cannot use (); give the Blocks"),
+    (
+        "statistics that do not fit",
+        lambda: tk.Statistics(PARTITION, np.ones(3), (), None, "x"),
+        ValueError,
+        "do not fit the partition of shape (2, 3, 4)",
+    ),
+    ("mode out of range", lambda: PARTITION[9], IndexError, "mode 9 is out of range for 3 modes of shape (2, 3, 4)"),
+    ("block out of range", lambda: PARTITION[0].indices(9), IndexError, "block 9 is out of range; there are 2 blocks"),
+    ("blocks of no mode", lambda: tk.ltr(X, 2).blocks(3), IndexError, "mode 3 is out of range for 3 modes"),
+    ("out of no kind", lambda: tk.ltr(X, 2).to_tensor(out=[1]), TypeError, "out: got a list; give a plain NumPy array"),
+    ("out masked", lambda: tk.ltr(X, 2).to_tensor(out=np.ma.array(X, mask=X > 3)), TypeError, "out: got a MaskedArray"),
+    (
+        "out of ints",
+        lambda: tk.ltr(X, 2).to_tensor(out=np.ones(X.shape, int)),
+        TypeError,
+        "out: got an array of int64; give one of float32",
+    ),
+    (
+        "out of another dtype",
+        lambda: tk.ltr(X, 2).to_tensor(out=X.copy(), dtype="f4"),
+        TypeError,
+        "out: got an array of float64, but dtype float32",
+    ),
+    (
+        "out and no dtype",
+        lambda: tk.ltr(X, 2).to_tensor(out=X.copy(), dtype="flat"),
+        TypeError,
+        "dtype: cannot use 'flat'",
+    ),
+    (
+        "out of another shape",
+        lambda: tk.ltr(X, 2).to_tensor(out=np.ones(3)),
+        ValueError,
+        "out has shape (3,), but the model is of shape (2, 3, 4)",
+    ),
+    (
+        "out read-only",
+        lambda: tk.ltr(X, 2).to_tensor(out=np.broadcast_to(1.0, X.shape)),
+        ValueError,
+        "out: got a read-only array",
+    ),
+    (
+        "sparse",
+        lambda: tk.ltr(scipy.sparse.eye_array(3).tocsr(), 2),
+        TypeError,
+        "x is a sparse csr_array; give a dense array, as from x.toarray()",
+    ),
+    ("array that fails", lambda: tk.ltr(Failing(), 2), ValueError, "x cannot be read as an array: disk gone"),
+    (
+        "starts that wrap",
+        lambda: tk.Partition.from_starts((5,), [np.array([0, 2**62, -(2**63)])]),
+        ValueError,
+        "mode 0: start -9223372036854775808 comes after",
+    ),
+    (
+        "shape too large",
+        lambda: tk.Partition.uniform((2**63,), 4),
+        ValueError,
+        "shape: cannot use (9223372036854775808,)",
+    ),
+    # workers and limits
+    (
+        "workers 0",
+        lambda: tk.ltr(X, 2, workers=0),
+        ValueError,
+        "workers: got 0; give an int from 1 to 1024, or None for all",
+    ),
+    (
+        "workers many",
+        lambda: tk.ltr(X, 2).kl(X, workers=2**70),
+        ValueError,
+        "workers: got 1180591620717411303424; give an int from 1",
+    ),
+    (
+        "workers float",
+        lambda: tk.collect(X, PARTITION, workers=2.5),
+        TypeError,
+        "workers: got 2.5 of type float; give an int",
+    ),
+    ("workers bool", lambda: tk.ltr(X, 2).relative_error(X, workers=True), TypeError, "workers: got True of type bool"),
+    (
+        "workers of statistics",
+        lambda: tk.ltr(tk.collect(X, PARTITION), 1, workers="x"),
+        TypeError,
+        "workers: got 'x' of type str",
+    ),
+    ("no sweeps", lambda: tk.ltr(X, 2, max_sweeps=0), ValueError, "max_sweeps: got 0; give an int from 1"),
+    (
+        "no seconds",
+        lambda: tk.ltr(X, 2, max_seconds=-1),
+        ValueError,
+        "max_seconds: got -1; give a number above 0, or None",
+    ),
+    (
+        "strategies missing",
+        lambda: tk.ltr(X, 2, blocks=("segments", "clusters")),
+        ValueError,
+        "blocks: got 2 entries for 3 modes",
+    ),
+    (
+        "unknown strategy of a mode",
+        lambda: tk.ltr(X, 2, blocks=("segments", "best", None)),
+        ValueError,
+        "blocks: unknown 'best'; give one of",
+    ),
+    (
+        "blocks of another size",
+        lambda: tk.ltr(X, blocks=[tk.Blocks.uniform(5, 2), None, None]),
+        ValueError,
+        "mode 0: the given blocks are of 5 indices; give 2",
+    ),
+    # ranges
+    (
+        "model too large",
+        lambda: tk.Tucker([[1e300, 0]], [[[1e200]], [[1e10, 0], [0, 1]]]),
+        ValueError,
+        "are together too large for float64",
+    ),
+    (
+        "factor beyond float32",
+        lambda: tk.Tucker(np.ones(1, "f4"), [[[1e300], [1.0]]]),
+        ValueError,
+        "factors[0] holds 1e+300, which is out of float32's range",
+    ),
+    (
+        "weights below float32",
+        lambda: tk.ltr([[1.0, 1e-50]], (1, 2), dtype="f4"),
+        ValueError,
+        "holds 1e-50, which is out of float32's range; keep float64",
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
-)
+@pytest.mark.parametrize(("call", "kind", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_message(call: Callable[[], object], kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=re.escape(message)) as caught:
         call()

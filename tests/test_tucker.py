@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -176,3 +177,71 @@ def test_repr_tells_what_a_user_asks_first() -> None:
     )
     stats = tk.collect(np.ones((2, 3)), tk.Partition.uniform((2, 3), 1))
     assert repr(stats) == "Statistics(shape=(2, 3), rank=(1, 1), total=6, kernel='numpy')"
+
+
+@pytest.mark.parametrize("size", [2, 90])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e200, 1e302])
+def test_divergence_at_any_scale(size: int, scale: float) -> None:
+    """Also where the sum of x log x would be too large for float64, and in both kernels."""
+    x = np.random.default_rng(0).random((size, 60, 60))
+    model, scaled = tk.ltr(x, 2, blocks="uniform"), tk.ltr(x * scale, 2, blocks="uniform")
+    assert scaled.kl(x * scale) / scale == pytest.approx(model.kl(x), rel=1e-9)
+
+
+def test_divergence_where_even_the_scaled_sums_are_too_large() -> None:
+    x = np.array([[1e306, 3e306], [2e306, 1e305]])
+    assert tk.ltr(x, 1).kl(x) == pytest.approx(1.576e306, rel=1e-3)
+    assert tk.ltr([[1e307, 1e307]], 1).kl([[1e307, 1e-300]]) == pytest.approx(1e307)
+
+
+def test_small_weights_do_not_vanish_in_products() -> None:
+    tail = np.array([1.0] + [1e-120] * 7)
+    shape = (512, 8, 8, 8, 1)
+    weights = [np.full(512, 1 / 512), *[tail / tail.sum()] * 3, np.ones(1)]
+    model = tk.BlockTucker(np.full((1,) * 5, 1e300), tk.Partition.uniform(shape, 1), weights)
+    np.testing.assert_allclose(model.to_tensor(), model[...], rtol=1e-12)
+    assert model.to_tensor()[0, 1, 1, 1, 0] > 0
+
+
+def test_values_stay_frozen() -> None:
+    memory = np.ones((2, 2))
+    view = memory.view()
+    view.flags.writeable = False
+    model = tk.Tucker(view, [np.eye(2)] * 2)
+    memory[:] = 7
+    assert (model.core == 1).all()
+    block = tk.ltr(np.ones((4, 4)), 2)
+    stats = tk.collect(np.ones((4, 4)), block.partition)
+    for value in (copy.deepcopy(block), pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps(stats))):
+        assert not value.core.flags.writeable
+    assert not copy.deepcopy(block.partition)[0].starts.flags.writeable
+
+
+def test_numpy_takes_models() -> None:
+    x = np.random.default_rng(0).random((4, 5))
+    model = tk.ltr(x, (4, 5))
+    assert np.allclose(model, x)
+    assert np.asarray(model, np.float32).dtype == np.float32
+    with pytest.raises(ValueError, match="holds no dense tensor"):
+        np.asarray(model, copy=False)
+
+
+def test_statistics_can_be_summed() -> None:
+    partition = tk.Partition.uniform((4, 4), 2)
+    pieces = [tk.collect(np.eye(4) * k, partition, moments=True) for k in (1, 2, 3)]
+    assert sum(pieces) == tk.collect(np.eye(4), partition, moments=True) + pieces[1] + pieces[2]
+
+
+def test_blocks_of_a_mode_carry_its_mass() -> None:
+    x = np.random.default_rng(0).random((6, 5, 4))
+    model = tk.ltr(x, 2, blocks=("segments", "clusters", "uniform"))
+    for mode in range(3):
+        marginal = np.moveaxis(x, mode, 0).reshape(x.shape[mode], -1).sum(axis=1)
+        for block in model.blocks(mode):
+            assert block.mass == pytest.approx(marginal[block.indices].sum())
+
+
+def test_sparse_factors_are_the_users_own() -> None:
+    factor = tk.ltr(np.ones((4, 4)), 2).sparse_factors()[0]
+    factor *= 2
+    assert factor.sum() == 4

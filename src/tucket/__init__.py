@@ -9,7 +9,7 @@
 """
 
 from tucket import metrics
-from tucket.partition import Partition
+from tucket.partition import Blocks, Partition
 from tucket.projection import best_rank1, ltr
 from tucket.statistics import Statistics, collect
 from tucket.tucker import BlockTucker, Tucker, load
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BlockTucker",
+    "Blocks",
     "Partition",
     "Statistics",
     "Tucker",

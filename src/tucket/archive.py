@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -24,14 +25,20 @@ DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeE
 
 def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays under a temporary name beside `path`, then rename: a reader sees all or nothing."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    target = Path(path).resolve()  # a link stays one
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name in it")
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     header = {"format": np.array(FORMAT), "version": np.array(VERSION), "kind": np.array(kind)}
     try:
         with temporary.open("xb") as file:
             np.savez(file, allow_pickle=False, **header, **arrays)
             file.flush()
             os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -47,14 +54,12 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
         except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path} is damaged, or holds Python objects, which are never read ({error})"
-            ) from error
+            raise ValueError(f"{path} is damaged, or holds Python objects, which are never read ({error})") from error
     try:
         form, version, kind = (arrays.pop(name).item() for name in ("format", "version", "kind"))
     except (KeyError, ValueError):
         form, version, kind = None, None, None
-    if form != FORMAT or not isinstance(version, int) or not isinstance(kind, str):
+    if form != FORMAT or type(version) is not int or version < 1 or not isinstance(kind, str):
         raise ValueError(f"{path} is not a tucket file: its header is missing; give one written by save")
     if version > VERSION:
         raise ValueError(

@@ -48,6 +48,8 @@ class Row:
 
 def run(picture: Path) -> None:
     """Reduce, print the table, and draw originals and approximations side by side."""
+    if picture.is_dir():
+        raise ValueError(f"{picture} is a folder; give the name of a picture in it")
     photographs = load_photographs()
     print(f"Two photographs as one tensor (photograph, row, column, colour) of shape {photographs.shape}\n")
     rows = list(reduce_all(photographs))
@@ -60,11 +62,10 @@ def run(picture: Path) -> None:
 def load_photographs() -> NDArray[np.uint8]:
     """Return scikit-learn's two photographs, stacked."""
     try:
+        import matplotlib  # noqa: F401
         from sklearn.datasets import load_sample_images
     except ImportError as error:
-        raise ImportError(
-            f"the demo needs {error.name}; install it with: pip install 'tucket[demo]'"
-        ) from None
+        raise ImportError(f"the demo needs {error.name}; install it with: pip install 'tucket[demo]'") from None
     stacked: NDArray[np.uint8] = np.stack(load_sample_images().images)
     return stacked
 
@@ -111,4 +112,9 @@ def draw(photographs: NDArray[Any], rows: list[Row], picture: Path) -> None:
             place.imshow(np.clip(image / 255, 0, 1))
             place.set(xticks=[], yticks=[])
         line[0].set_ylabel(f"{variant}, {blocks} blocks", fontsize=10)
-    figure.savefig(picture, dpi=90)
+    temporary = picture.with_name(f".{picture.name}.tmp")
+    try:
+        figure.savefig(temporary, dpi=90, format="png")
+        temporary.replace(picture)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ def kl(p: ArrayLike, q: ArrayLike) -> float:
     inf
     """
     first, second = _pair(p, q)
-    return sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape))
+    return max(0.0, sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape)))
 
 
 def relative_error(p: ArrayLike, q: ArrayLike) -> float:
@@ -74,9 +74,7 @@ def total_correlation(p: ArrayLike) -> float:
     total = marginals[0].sum()
     if total == 0:
         return 0.0
-    joint = sum(
-        _entropy(np.divide(tensor[slab], top, dtype=np.float64) / total) for slab in slabs(tensor.shape)
-    )
+    joint = sum(_entropy(np.divide(tensor[slab], top, dtype=np.float64) / total) for slab in slabs(tensor.shape))
     return max(0.0, sum(_entropy(marginal / total) for marginal in marginals) - joint)
 
 
@@ -84,16 +82,16 @@ def kl_sum(p: NDArray[Any], q: NDArray[Any]) -> float:
     """Sum the terms of the divergence over two checked arrays."""
     p, q = p.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
     seen = p > 0
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         # a difference of logarithms, since a quotient may overflow
         log_ratio = np.log(p, where=seen, out=np.zeros_like(p)) - np.log(q, where=seen, out=np.zeros_like(q))
-    return float((p * log_ratio - p + q).sum())
+        return float((p * log_ratio - p + q).sum())
 
 
 def square_sum(p: NDArray[Any], q: NDArray[Any] | float, scale: float) -> float:
     """Sum the squares of (p - q) / scale over two checked arrays."""
-    difference = (p.astype(np.float64, copy=False) - q) / (scale or 1.0)
     with np.errstate(over="ignore"):
+        difference = (p.astype(np.float64, copy=False) - q) / (scale or 1.0)
         return float(np.square(difference).sum())
 
 

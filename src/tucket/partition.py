@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Blocks", "Partition", "Rank", "check_rank", "check_rng", "frozen"]
+__all__ = [
+    "Blocks",
+    "Partition",
+    "Rank",
+    "as_index",
+    "check_mode_rank",
+    "check_partition",
+    "check_rank",
+    "check_rng",
+    "frozen",
+    "in_mode",
+    "one_a_mode",
+    "one_rank_a_mode",
+]
 
 Rank = SupportsIndex | Sequence[SupportsIndex | None]
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array` itself if it cannot be written to, else a read-only copy of it."""
-    if array.flags.writeable:
+    """Return `array` itself if nobody can write to it, else a read-only copy of it."""
+    if array.flags.writeable or not array.flags.owndata:
         array = array.copy()
         array.flags.writeable = False
     return array
@@ -44,10 +57,17 @@ class Blocks:
     contiguous: bool
     _cuts: NDArray[np.intp]  # the starts of contiguous blocks, the labels of free ones
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_cuts", frozen(self._cuts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Blocks, (self.size, self.rank, self.contiguous, self._cuts)
+
     @classmethod
     def uniform(cls, size: int, rank: int) -> Self:
         """Block b of r starts at floor(b * size / r)."""
-        return cls(size, rank, True, frozen(np.arange(rank) * size // rank))
+        ramp = np.arange(rank)  # in two parts, so that no product overflows
+        return cls(size, rank, True, ramp * (size // rank) + ramp * (size % rank) // rank)
 
     @classmethod
     def random(cls, size: int, rank: int, rng: np.random.Generator) -> Self:
@@ -55,7 +75,7 @@ class Blocks:
         starts = np.zeros(rank, np.intp)
         starts[1:] = 1 + rng.choice(size - 1, rank - 1, replace=False)
         starts.sort()
-        return cls(size, rank, True, frozen(starts))
+        return cls(size, rank, True, starts)
 
     @classmethod
     def from_starts(cls, size: int, starts: ArrayLike) -> Self:
@@ -63,12 +83,10 @@ class Blocks:
         cuts = _integers(starts, "starts")
         if cuts[0] != 0:
             raise ValueError(f"starts begin at {cuts[0]}; the first block starts at 0")
-        steps = np.diff(cuts)
-        if (steps <= 0).any():
-            at = int(np.argmax(steps <= 0))
-            raise ValueError(
-                f"start {cuts[at + 1]} comes after start {cuts[at]}; give increasing starts, each once"
-            )
+        unsorted = cuts[1:] <= cuts[:-1]
+        if unsorted.any():
+            at = int(np.argmax(unsorted))
+            raise ValueError(f"start {cuts[at + 1]} comes after start {cuts[at]}; give increasing starts, each once")
         if cuts[-1] >= size:
             raise ValueError(f"start {cuts[-1]} is outside the mode; give starts below its size {size}")
         return cls(size, len(cuts), True, cuts)
@@ -81,17 +99,16 @@ class Blocks:
             raise ValueError(f"label {cuts.min()} of index {cuts.argmin()} is negative; count from 0")
         rank = int(cuts.max()) + 1
         if rank > len(cuts):
-            raise ValueError(
-                f"label {rank - 1} is too large for {len(cuts)} indices; number the blocks 0, 1, 2, ..."
-            )
+            raise ValueError(f"label {rank - 1} is too large for {len(cuts)} indices; number the blocks 0, 1, 2, ...")
         members = np.bincount(cuts, minlength=rank)
         if not members.all():
             raise ValueError(
                 f"label {np.argmin(members)} is never used, though {rank - 1} is; "
                 f"number the blocks 0 to r - 1 without gaps"
             )
-        if (np.diff(cuts) >= 0).all():  # one form for one partition, so that == is simple
-            return cls(len(cuts), rank, True, frozen(np.append(0, 1 + np.flatnonzero(np.diff(cuts)))))
+        changes = np.diff(cuts)
+        if (changes >= 0).all():  # one form for one partition, so that == is simple
+            return cls(len(cuts), rank, True, np.append(0, 1 + np.flatnonzero(changes)))
         return cls(len(cuts), rank, False, cuts)
 
     @property
@@ -102,6 +119,13 @@ class Blocks:
             steps[self._cuts[1:]] = 1
             return steps.cumsum()
         return self._cuts
+
+    def labels_at(self, rows: slice) -> NDArray[np.intp]:
+        """Block of each of some indices; cheap for few of many."""
+        chosen = range(self.size)[rows]
+        if not self.contiguous or 4 * len(chosen) > self.size:
+            return self.labels[rows]
+        return np.searchsorted(self._cuts, np.array(chosen, np.intp), side="right") - 1
 
     @property
     def starts(self) -> NDArray[np.intp]:
@@ -119,6 +143,8 @@ class Blocks:
 
     def indices(self, block: int) -> NDArray[np.intp]:
         """List the indices of one block."""
+        if not 0 <= block < self.rank:
+            raise IndexError(f"block {block} is out of range; there are {self.rank} blocks")
         return np.flatnonzero(self.labels == block)
 
     def sum(self, array: NDArray[Any], axis: int = 0) -> NDArray[np.float64]:
@@ -131,6 +157,8 @@ class Blocks:
         """
         if self.contiguous:
             return np.add.reduceat(array, self._cuts, axis, dtype=np.float64)
+        if array.ndim == 1:
+            return np.asarray(np.bincount(self._cuts, array, self.rank), np.float64)
         order = np.argsort(self._cuts, kind="stable")
         starts = np.append(0, np.cumsum(self.sizes)[:-1])
         return np.add.reduceat(array.take(order, axis), starts, axis, dtype=np.float64)
@@ -139,13 +167,39 @@ class Blocks:
         """Repeat each block's entry along `axis` for every index of the block."""
         return array.take(self.labels, axis)
 
+    def quotient(self, coarse: Blocks) -> Blocks:
+        """Give the blocks of these blocks that make up `coarse`, each of which must be a union of them."""
+        if self.contiguous and self.rank == self.size:
+            return coarse
+        split = self._split(coarse)
+        if split is not None:
+            raise ValueError(
+                f"block {split} (indices {_brief(self.indices(split))}) is split by the other partition; "
+                f"give one whose blocks are unions of these {self.rank} blocks"
+            )
+        return Blocks.from_labels(coarse.labels[self._first()])
+
+    def refines(self, coarse: Blocks) -> bool:
+        """Say whether every block lies within one of `coarse`."""
+        return self.size == coarse.size and self._split(coarse) is None
+
+    def _first(self) -> NDArray[np.intp]:
+        """Return the first index of each block."""
+        if self.contiguous:
+            return self._cuts
+        return np.unique(self._cuts, return_index=True)[1]
+
+    def _split(self, coarse: Blocks) -> int | None:
+        """Return a block that `coarse` splits, or None where there is none."""
+        labels, own = coarse.labels, self.labels
+        split = labels != labels[self._first()][own]
+        return int(own[np.argmax(split)]) if split.any() else None
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Blocks):
             return NotImplemented
         return (
-            self.size == other.size
-            and self.contiguous == other.contiguous
-            and np.array_equal(self._cuts, other._cuts)
+            self.size == other.size and self.contiguous == other.contiguous and np.array_equal(self._cuts, other._cuts)
         )
 
     def __repr__(self) -> str:
@@ -171,6 +225,15 @@ class Partition:
 
     modes: tuple[Blocks, ...]
 
+    def __post_init__(self) -> None:
+        modes = tuple(self.modes) if isinstance(self.modes, Iterable) else ()
+        if not modes or not all(isinstance(blocks, Blocks) for blocks in modes):
+            raise TypeError(f"modes: cannot use {self.modes!r}; give the Blocks of each mode, of at least one")
+        object.__setattr__(self, "modes", modes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Partition, (self.modes,)
+
     @classmethod
     def uniform(cls, shape: Sequence[int], rank: Rank) -> Self:
         """Contiguous blocks of nearly equal size: block b of r starts at floor(b * size / r).
@@ -184,9 +247,7 @@ class Partition:
         return cls(tuple(map(Blocks.uniform, shape, check_rank(rank, shape))))
 
     @classmethod
-    def random(
-        cls, shape: Sequence[int], rank: Rank, rng: np.random.Generator | SupportsIndex | None = None
-    ) -> Self:
+    def random(cls, shape: Sequence[int], rank: Rank, rng: np.random.Generator | SupportsIndex | None = None) -> Self:
         """Contiguous blocks drawn as in Step 1 of the paper.
 
         The first block starts at the first index; the other r - 1 starts are drawn without replacement
@@ -208,10 +269,10 @@ class Partition:
         None for a mode leaves that mode whole.
         """
         shape = _check_shape(shape)
-        given = _one_a_mode(starts, shape, "starts")
+        given = one_a_mode(starts, shape, "starts")
         return cls(
             tuple(
-                Blocks.uniform(size, size) if cuts is None else _in_mode(mode, Blocks.from_starts, size, cuts)
+                Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
                 for mode, (size, cuts) in enumerate(zip(shape, given))
             )
         )
@@ -227,7 +288,7 @@ class Partition:
         """
         if not isinstance(labels, Iterable):
             raise TypeError(f"labels: cannot use {labels!r}; give one sequence of labels a mode")
-        modes = tuple(_in_mode(mode, Blocks.from_labels, cuts) for mode, cuts in enumerate(labels))
+        modes = tuple(in_mode(mode, Blocks.from_labels, cuts) for mode, cuts in enumerate(labels))
         if not modes:
             raise ValueError("labels: got none; give one sequence of labels a mode")
         return cls(modes)
@@ -256,9 +317,8 @@ class Partition:
         >>> fine.refines(coarse), coarse.refines(fine)
         (True, False)
         """
-        return self.shape == coarse.shape and all(
-            _split_block(fine, other) is None for fine, other in zip(self.modes, coarse.modes)
-        )
+        check_partition(coarse, "coarse")
+        return len(self) == len(coarse) and all(map(Blocks.refines, self.modes, coarse.modes))
 
     def quotient(self, coarse: Partition) -> Partition:
         """Give the partition of this one's blocks that makes `coarse`: the inverse of `compose`.
@@ -269,19 +329,12 @@ class Partition:
         >>> fine.quotient(coarse)
         Partition(shape=(4,), rank=(2,))
         """
+        check_partition(coarse, "coarse")
         if self.shape != coarse.shape:
             raise ValueError(f"the partitions are of shapes {self.shape} and {coarse.shape}; give equal ones")
-        for mode, (fine, other) in enumerate(zip(self.modes, coarse.modes)):
-            split = _split_block(fine, other)
-            if split is not None:
-                raise ValueError(
-                    f"mode {mode}: block {split} (indices {_brief(fine.indices(split))}) is split by the "
-                    f"other partition; give one whose blocks are unions of these {fine.rank} blocks"
-                )
         return Partition(
             tuple(
-                Blocks.from_labels(other.labels[_first(fine)])
-                for fine, other in zip(self.modes, coarse.modes)
+                in_mode(mode, fine.quotient, other) for mode, (fine, other) in enumerate(zip(self.modes, coarse.modes))
             )
         )
 
@@ -293,19 +346,24 @@ class Partition:
         >>> Partition.uniform((8,), 4).compose(Partition.from_starts((4,), [[0, 3]]))[0].starts
         array([0, 6])
         """
+        check_partition(outer, "outer")
         if outer.shape != self.rank:
-            raise ValueError(
-                f"the outer partition is of shape {outer.shape}; give this partition's rank {self.rank}"
-            )
+            raise ValueError(f"the outer partition is of shape {outer.shape}; give this partition's rank {self.rank}")
         return Partition(
-            tuple(
-                Blocks.from_labels(joined.labels[fine.labels])
-                for fine, joined in zip(self.modes, outer.modes)
-            )
+            tuple(Blocks.from_labels(joined.labels[fine.labels]) for fine, joined in zip(self.modes, outer.modes))
         )
 
+    def replace(self, mode: int, blocks: Blocks) -> Partition:
+        """Return the same partition but for one mode."""
+        return Partition((*self.modes[:mode], blocks, *self.modes[mode + 1 :]))
+
     def __getitem__(self, mode: int) -> Blocks:
+        if not -len(self) <= mode < len(self):
+            raise IndexError(f"mode {mode} is out of range for {len(self)} modes of shape {self.shape}")
         return self.modes[mode]
+
+    def __iter__(self) -> Iterator[Blocks]:
+        return iter(self.modes)
 
     def __len__(self) -> int:
         return len(self.modes)
@@ -329,9 +387,22 @@ def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     >>> check_rank((10, None), (92, 112))
     (10, 112)
     """
-    one_for_all = isinstance(rank, str) or not isinstance(rank, Iterable)
-    ranks = (rank,) * len(shape) if one_for_all else _one_a_mode(rank, shape, "rank")
-    return tuple(_check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
+    ranks = one_rank_a_mode(rank, shape)
+    return tuple(check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
+
+
+def check_partition(partition: object, name: str = "partition") -> None:
+    """Refuse what is no partition."""
+    if not isinstance(partition, Partition):
+        raise TypeError(f"{name}: got a {type(partition).__name__}; give a tucket.Partition")
+
+
+def one_rank_a_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return a rank for every mode, not yet checked: one that is no sequence serves all."""
+    is_scalar = isinstance(rank, np.ndarray) and rank.ndim == 0
+    if is_scalar or isinstance(rank, str) or not isinstance(rank, Iterable):
+        return (rank,) * len(shape)
+    return one_a_mode(rank, shape, "rank")
 
 
 def check_rng(rng: object) -> np.random.Generator:
@@ -344,13 +415,24 @@ def check_rng(rng: object) -> np.random.Generator:
         ) from error
 
 
-def _check_mode_rank(rank: Any, size: int, mode: int) -> int:
+def as_index(value: Any) -> int | None:
+    """Return an int, also of NumPy's, as a plain one; None for all else, for a bool too."""
+    if isinstance(value, (bool, np.bool)):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_mode_rank(rank: Any, size: int, mode: int) -> int:
+    """Return the rank of one mode: None leaves it whole."""
     remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
     if rank is None:
         return size
-    if isinstance(rank, (bool, np.bool)) or not hasattr(rank, "__index__"):
+    blocks = as_index(rank)
+    if blocks is None:
         raise TypeError(f"mode {mode}: rank {rank!r} is of type {type(rank).__name__}; {remedy}")
-    blocks = operator.index(rank)
     if blocks < 1:
         raise ValueError(f"mode {mode}: rank {blocks} is too small; {remedy}")
     if blocks > size:
@@ -366,23 +448,22 @@ def _check_shape(shape: Iterable[int]) -> tuple[int, ...]:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError as error:
         raise TypeError(f"shape: cannot use {shape!r}; give a tuple of ints, one a mode") from error
-    if not sizes or min(sizes) < 1:
-        raise ValueError(f"shape: cannot use {sizes}; give at least one mode, each of size 1 or more")
+    if not sizes or min(sizes) < 1 or max(sizes) > np.iinfo(np.intp).max:
+        raise ValueError(f"shape: cannot use {sizes}; give at least one mode, each of size 1 to 2**63 - 1")
     return sizes
 
 
-def _one_a_mode(values: Iterable[Any], shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
+def one_a_mode(values: Iterable[Any], shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
+    """Return the values as a tuple, which must be as long as the shape."""
     if not isinstance(values, Iterable):
         raise TypeError(f"{name}: cannot use {values!r}; give {len(shape)} entries, one a mode")
     given = tuple(values)
     if len(given) != len(shape):
-        raise ValueError(
-            f"{name}: got {len(given)} entries for {len(shape)} modes of shape {shape}; give one a mode"
-        )
+        raise ValueError(f"{name}: got {len(given)} entries for {len(shape)} modes of shape {shape}; give one a mode")
     return given
 
 
-def _in_mode(mode: int, make: Any, *arguments: Any) -> Blocks:
+def in_mode(mode: int, make: Any, *arguments: Any) -> Blocks:
     """Call `make`, naming the mode in whatever it complains of."""
     try:
         blocks: Blocks = make(*arguments)
@@ -402,21 +483,7 @@ def _integers(values: ArrayLike, name: str) -> NDArray[np.intp]:
         raise TypeError(f"{name}: got {array.dtype} entries; give ints")
     if array.max() > np.iinfo(np.intp).max:
         raise ValueError(f"{name}: {array.max()} is too large for an index")
-    return frozen(array.astype(np.intp))
-
-
-def _first(blocks: Blocks) -> NDArray[np.intp]:
-    """Return the first index of each block."""
-    if blocks.contiguous:
-        return blocks.starts
-    return np.unique(blocks.labels, return_index=True)[1]
-
-
-def _split_block(fine: Blocks, coarse: Blocks) -> int | None:
-    """Return a block of `fine` that `coarse` splits, or None where there is none."""
-    labels, first = coarse.labels, _first(fine)
-    split = labels != labels[first][fine.labels]
-    return int(fine.labels[np.argmax(split)]) if split.any() else None
+    return array.astype(np.intp)
 
 
 def _brief(indices: NDArray[np.intp]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket import kernels
-from tucket.partition import Blocks, Partition
+from tucket.partition import Blocks, Partition, check_partition, frozen
 from tucket.sources.dense import as_tensor, check_shape_match, explain_values
 from tucket.tucker import BlockTucker
 
@@ -54,6 +55,19 @@ class Statistics:
     moments: kernels.Moments | None
     kernel: str
 
+    def __post_init__(self) -> None:
+        check_partition(self.partition)
+        if self.core.shape != self.rank or tuple(map(len, self.marginals)) != self.shape:
+            raise ValueError(
+                f"core and marginals, of shapes {self.core.shape} and {[m.shape for m in self.marginals]}, "
+                f"do not fit the partition of shape {self.shape} and rank {self.rank}; use collect"
+            )
+        object.__setattr__(self, "core", frozen(self.core))
+        object.__setattr__(self, "marginals", tuple(map(frozen, self.marginals)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Statistics, (self.partition, self.core, self.marginals, self.moments, self.kernel)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor."""
@@ -79,7 +93,8 @@ class Statistics:
             )
         with np.errstate(over="ignore"):
             core = self.core + other.core
-        if not np.isfinite(core.sum()):
+            total = core.sum()
+        if not np.isfinite(total):
             raise ValueError(f"the totals {self.total} and {other.total} add to more than float64 can hold")
         return Statistics(
             self.partition,
@@ -89,8 +104,11 @@ class Statistics:
             self.kernel if self.kernel == other.kernel else f"{self.kernel}, {other.kernel}",
         )
 
+    def __radd__(self, other: object) -> Statistics:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
     def coarsen(self, partition: Partition) -> Statistics:
-        """Return the statistics under a coarser partition: exactly what `collect` would give.
+        """Return the statistics under a coarser partition: what `collect` would give, but for rounding.
 
         Examples
         --------
@@ -129,14 +147,10 @@ class Statistics:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
-        )
+        return f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
 
 
-def collect(
-    x: ArrayLike, partition: Partition, *, moments: bool = False, workers: int | None = None
-) -> Statistics:
+def collect(x: ArrayLike, partition: Partition, *, moments: bool = False, workers: int | None = None) -> Statistics:
     """Read a tensor once, for its block sums and marginals.
 
     Parameters
@@ -156,12 +170,11 @@ def collect(
     >>> collect([[1, 2, 3], [4, 5, 6]], Partition.uniform((2, 3), (1, 3)))
     Statistics(shape=(2, 3), rank=(1, 3), total=21, kernel='numpy')
     """
-    if not isinstance(partition, Partition):
-        raise TypeError(f"partition: got a {type(partition).__name__}; give a tucket.Partition")
+    check_partition(partition)
     tensor = as_tensor(x)
     check_shape_match(tensor, partition.shape, "the partition")
-    sums = kernels.block_sums(tensor, partition, workers, moments)
-    if sums.has_negative or not np.isfinite(sums.core.sum()):
+    sums = kernels.block_sums(tensor, partition, workers, unit=1.0 if moments else None)
+    if sums.has_negative or not sums.is_finite():
         raise explain_values(tensor)
     marginals = tuple(map(_frozen, sums.marginals))
     return Statistics(partition, _frozen(sums.core), marginals, sums.moments, sums.kernel)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket import archive, kernels, metrics
 from tucket.kernels.threads import check_workers, in_order
-from tucket.partition import Blocks, Partition, frozen
+from tucket.partition import Blocks, Partition, as_index, check_partition, frozen
 from tucket.sources.dense import as_tensor, check_shape_match, check_values, explain_values, slabs
 
 if TYPE_CHECKING:
@@ -23,9 +22,16 @@ if TYPE_CHECKING:
 
     from scipy.sparse import csr_array
 
-__all__ = ["BlockTucker", "Index", "Model", "Tucker", "load"]
+__all__ = ["Block", "BlockTucker", "Index", "Model", "Tucker", "load"]
 
 Index = SupportsIndex | slice | EllipsisType
+
+
+class Block(NamedTuple):
+    """A block of one mode: its indices, as a slice where they are neighbours, and its mass."""
+
+    indices: slice | NDArray[np.intp]
+    mass: float
 
 
 class Model(ABC):
@@ -95,19 +101,8 @@ class Model(ABC):
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Return the model in float32 or float64."""
-        try:
-            target = np.dtype(dtype)
-        except TypeError:
-            target = None
-        if target not in (np.float32, np.float64):
-            raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
-        if target == self.dtype:
-            return self
-        largest = float(self.core.max())
-        limits = np.finfo(target)
-        if largest and not float(limits.tiny) <= largest <= float(limits.max):
-            raise ValueError(f"the core's largest entry, {largest}, is out of {target}'s range; keep float64")
-        return self._cast(target)
+        target = _check_dtype(dtype)
+        return self if target == self.dtype else self._cast(target)
 
     @abstractmethod
     def _cast(self, dtype: np.dtype[Any]) -> Self:
@@ -127,7 +122,7 @@ class Model(ABC):
         """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`."""
         tensor = check_values(self._check_shape(x))
         boxes, threads = slabs(tensor.shape), check_workers(workers)
-        return sum(in_order(lambda box: metrics.kl_sum(tensor[box], self[box]), boxes, threads))
+        return max(0.0, sum(in_order(lambda box: metrics.kl_sum(tensor[box], self[box]), boxes, threads)))
 
     def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
@@ -161,6 +156,12 @@ class Model(ABC):
         tensor = as_tensor(x)
         check_shape_match(tensor, self.shape, "the model")
         return tensor
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the dense tensor, so that NumPy's functions take a model."""
+        if copy is False:
+            raise ValueError("a model holds no dense tensor to be shared; leave copy=False out")
+        return self.to_tensor().astype(dtype or self.dtype, copy=False)
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
@@ -197,18 +198,19 @@ class Tucker(Model):
 
     def __init__(self, core: ArrayLike, factors: Iterable[ArrayLike]) -> None:
         held = _check_part(core, "core")
-        matrices = tuple(
-            _check_part(factor, f"factor of mode {mode}", held.dtype) for mode, factor in enumerate(factors)
-        )
-        _check_count(matrices, held, "factors")
+        matrices = _check_parts(factors, "factors", held)
         for mode, (factor, rank) in enumerate(zip(matrices, held.shape)):
             if factor.ndim != 2 or factor.shape[1] != rank:
                 raise ValueError(
                     f"mode {mode}: the factor is of shape {factor.shape}; "
                     f"give a matrix of {rank} columns, as many as the core has there"
                 )
+        _check_range(held, (factor.sum(axis=1, dtype=np.float64).max() for factor in matrices))
         object.__setattr__(self, "core", held)
         object.__setattr__(self, "factors", matrices)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Tucker, (self.core, self.factors)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -233,7 +235,7 @@ class Tucker(Model):
         return product.reshape(*before, len(factor), *after)
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
-        return type(self)(self.core.astype(dtype), (factor.astype(dtype) for factor in self.factors))
+        return type(self)(_cast(self.core, "core", dtype), self.factors)
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"core": self.core, **_numbered("factor", self.factors)}
@@ -279,18 +281,20 @@ class BlockTucker(Model):
 
     def __init__(self, core: ArrayLike, partition: Partition, weights: Iterable[ArrayLike]) -> None:
         held = _check_part(core, "core")
+        check_partition(partition)
         if held.shape != partition.rank:
             raise ValueError(f"the core is of shape {held.shape}; give the partition's rank {partition.rank}")
-        vectors = tuple(
-            _check_part(vector, f"weights of mode {mode}", held.dtype) for mode, vector in enumerate(weights)
-        )
-        _check_count(vectors, held, "weights")
+        vectors = _check_parts(weights, "weights", held)
         for mode, (vector, size) in enumerate(zip(vectors, partition.shape)):
             if vector.shape != (size,):
                 raise ValueError(f"mode {mode}: the weights are of shape {vector.shape}; give {size} of them")
+        _check_range(held, (vector.max() for vector in vectors))
         object.__setattr__(self, "core", held)
         object.__setattr__(self, "partition", partition)
         object.__setattr__(self, "weights", vectors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BlockTucker, (self.core, self.partition, self.weights)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -314,6 +318,33 @@ class BlockTucker(Model):
             matrix[np.arange(blocks.size), blocks.labels] = vector
         return matrices
 
+    def blocks(self, mode: int) -> list[Block]:
+        """List the blocks of a mode: the indices of each, and the mass that the model puts on them.
+
+        Examples
+        --------
+        >>> model = BlockTucker([[8.0], [4.0]], Partition.from_labels([[0, 1, 0], [0, 0]]), [[0.5, 1, 0.5], [0.5, 0.5]])
+        >>> model.blocks(0)
+        [Block(indices=array([0, 2]), mass=8.0), Block(indices=array([1]), mass=4.0)]
+        >>> model.blocks(1)
+        [Block(indices=slice(0, 2, None), mass=12.0)]
+        """
+        if not -len(self.shape) <= mode < len(self.shape):
+            raise IndexError(f"mode {mode} is out of range for {len(self.shape)} modes of shape {self.shape}")
+        blocks = self.partition[mode]
+        masses = self._block_masses().sum(axis=tuple(k for k in range(len(self.shape)) if k != mode % len(self.shape)))
+        if not blocks.contiguous:
+            return [Block(blocks.indices(block), float(mass)) for block, mass in enumerate(masses)]
+        edges = [*blocks.starts.tolist(), blocks.size]
+        return [Block(slice(a, b), float(mass)) for a, b, mass in zip(edges, edges[1:], masses)]
+
+    def _block_masses(self) -> NDArray[np.float64]:
+        """Return the sum of the model over each block."""
+        masses = self.core.astype(np.float64)
+        for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):
+            masses = masses * blocks.sum(vector).reshape(-1, *(1,) * (len(self.shape) - mode - 1))
+        return masses
+
     def sparse_factors(self) -> list[csr_array[Any]]:
         """Build the factor matrices as SciPy's sparse arrays, with one stored entry a row.
 
@@ -327,7 +358,7 @@ class BlockTucker(Model):
         from scipy.sparse import csr_array
 
         return [
-            csr_array((vector, blocks.labels, np.arange(blocks.size + 1)), shape=(blocks.size, blocks.rank))
+            csr_array((vector.copy(), blocks.labels, np.arange(blocks.size + 1)), shape=(blocks.size, blocks.rank))
             for blocks, vector in zip(self.partition.modes, self.weights)
         ]
 
@@ -337,25 +368,28 @@ class BlockTucker(Model):
         .. math:: D(P; Q) = \sum P \log P - \sum_b G_P[b] \log G[b]
                   - \sum_k \sum_i m_k[i] \log w_k[i] - \sum P + \sum Q
 
-        with the block sums :math:`G_P` and the marginals :math:`m_k` of `x`: see `metrics.kl`.
+        with the block sums :math:`G_P` and the marginals :math:`m_k` of `x`: see `metrics.kl`. As a difference
+        of sums it is good to about 1e-15 of the sum of all \|P log P\|.
         """
         tensor = self._check_shape(x)
-        sums = kernels.block_sums(tensor, self.partition, workers, with_moments=True)
-        if sums.has_negative or sums.moments is None or not np.isfinite(sums.core.sum()):
+        model_total = float(self._block_masses().sum())
+        # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
+        unit = 2.0 ** round(math.log2(model_total / tensor.size)) if model_total else 1.0
+        sums = kernels.block_sums(tensor, self.partition, workers, unit)
+        if sums.has_negative or not sums.is_finite():
             raise explain_values(tensor)
-        terms = [_times_log(sums.core, self.core), *map(_times_log, sums.marginals, self.weights)]
-        model_total = self.core.astype(np.float64)
-        for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):
-            model_total = model_total * blocks.sum(vector).reshape(-1, *(1,) * (len(self.shape) - mode - 1))
-        return max(0.0, sums.moments.v_log_v - sum(terms) - float(sums.core.sum()) + float(model_total.sum()))
+        terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
+        found = sums.moments.v_log_v if sums.moments else math.nan
+        divergence = found - sum(terms) + (model_total - float(sums.core.sum()))
+        if math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
+            return Model.kl(self, x, workers=workers)
+        return max(0.0, divergence)
 
     def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
         tensor = self._check_shape(x)
         if kernels.is_large(self.shape):
-            residual, norm, negative = kernels.residual(
-                tensor, self.core, self.partition, self.weights, workers
-            )
+            residual, norm, negative = kernels.residual(tensor, self.core, self.partition, self.weights, workers)
             if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
                 return math.sqrt(residual / norm)
         return Model.relative_error(self, x, workers=workers)
@@ -367,12 +401,10 @@ class BlockTucker(Model):
             out[...] = self[...]
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
-        return type(self)(
-            self.core.astype(dtype), self.partition, (vector.astype(dtype) for vector in self.weights)
-        )
+        return type(self)(_cast(self.core, "core", dtype), self.partition, self.weights)
 
     def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
-        expanded = part.take(self.partition[mode].labels[rows], axis=mode)
+        expanded = part.take(self.partition[mode].labels_at(rows), axis=mode)
         expanded *= self.weights[mode][rows].reshape(-1, *(1,) * (part.ndim - mode - 1))
         return expanded
 
@@ -400,23 +432,21 @@ class BlockTucker(Model):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BlockTucker):
             return NotImplemented
-        return self.partition == other.partition and _same(
-            [self.core, *self.weights], [other.core, *other.weights]
-        )
+        return self.partition == other.partition and _same([self.core, *self.weights], [other.core, *other.weights])
 
 
 SAFE_SQUARES = 1e-280
 """Sum of squares above which none of note has underflowed."""
 
 
-def load(path: str | os.PathLike[str]) -> Model:
+def load(path: str | os.PathLike[str]) -> Tucker | BlockTucker:
     """Read a model that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
     kind, arrays = archive.read(path)
     for model in (Tucker, BlockTucker):
         if kind == model.__name__:
             try:
                 loaded = model._from_arrays(arrays)
-                if loaded.shape != tuple(arrays["shape"].tolist()):
+                if loaded.shape != tuple(np.atleast_1d(arrays["shape"]).tolist()):
                     raise ValueError(f"it is of shape {loaded.shape}, but should be {arrays['shape']}")
                 return loaded
             except KeyError as error:
@@ -431,17 +461,53 @@ def _numbered(name: str, parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any
 
 
 def _same(ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> bool:
-    return len(ours) == len(theirs) and all(
-        a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours, theirs)
-    )
+    return len(ours) == len(theirs) and all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours, theirs))
 
 
 def _check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-    """Return one part of a model as a read-only float array: float32 if it came so, else float64."""
-    array = check_values(as_tensor(values, f"the {name}"), f"the {name}")
+    """Return one part of a model as a read-only float array: of the core's type, or as it came, or else float64."""
+    array = check_values(as_tensor(values, name), name)
     if dtype is None:
         dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
-    return frozen(array.astype(dtype, copy=False))
+    return frozen(_cast(array, name, dtype))
+
+
+def _check_parts(values: Iterable[ArrayLike], name: str, core: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return a part for each mode of the core."""
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name}: got a {type(values).__name__}; give one for each of the {core.ndim} modes")
+    parts = tuple(_check_part(part, f"{name}[{mode}]", core.dtype) for mode, part in enumerate(values))
+    if len(parts) != core.ndim:
+        raise ValueError(f"{name}: got {len(parts)} for a core of {core.ndim} modes; give one a mode")
+    return parts
+
+
+def _check_range(core: NDArray[Any], most: Iterable[Any]) -> None:
+    """Refuse a model whose tensor may be too large for its type: no entry exceeds this product."""
+    if math.prod(map(float, most), start=float(core.max())) > float(np.finfo(core.dtype).max):
+        raise ValueError(f"the core and what multiplies it are together too large for {core.dtype}; scale them down")
+
+
+def _cast(array: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array in another float type, of which every entry must be in range."""
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore", under="ignore"):
+        cast = array.astype(dtype)
+    lost = (cast == np.inf) | ((cast == 0) & (array > 0))
+    if lost.any():
+        raise ValueError(f"{name} holds {array[lost][0]}, which is out of {dtype}'s range; keep float64")
+    return cast
+
+
+def _check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        target = np.dtype(dtype)
+    except TypeError:
+        target = np.dtype(object)
+    if target not in (np.float32, np.float64):
+        raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+    return target
 
 
 def _times_log(masses: NDArray[np.float64], model: NDArray[Any]) -> float:
@@ -452,20 +518,15 @@ def _times_log(masses: NDArray[np.float64], model: NDArray[Any]) -> float:
 
 
 def _check_out(out: object, shape: tuple[int, ...], dtype: DTypeLike | None) -> None:
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out: got a {type(out).__name__}; give a NumPy array")
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise TypeError(f"out: got a {type(out).__name__}; give a plain NumPy array")
     if out.dtype not in (np.float32, np.float64) or not out.dtype.isnative:
         raise TypeError(f"out: got an array of {out.dtype}; give one of float32 or float64")
-    if dtype is not None and out.dtype != np.dtype(dtype):
+    if dtype is not None and out.dtype != _check_dtype(dtype):
         raise TypeError(f"out: got an array of {out.dtype}, but dtype {np.dtype(dtype)}; leave dtype out")
     check_shape_match(out, shape, "the model", "out")
     if not out.flags.writeable:
         raise ValueError("out: got a read-only array; give one that can be written to")
-
-
-def _check_count(parts: Sequence[object], core: NDArray[Any], name: str) -> None:
-    if len(parts) != core.ndim:
-        raise ValueError(f"{name}: got {len(parts)} for a core of {core.ndim} modes; give one a mode")
 
 
 def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple[int | slice, ...]]:
@@ -489,12 +550,12 @@ def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple
             rows.append(entry)
             kept.append(slice(None))
             continue
-        if isinstance(entry, (bool, np.bool)) or not hasattr(entry, "__index__"):
+        at = as_index(entry)
+        if at is None:
             raise TypeError(
                 f"mode {mode}: cannot use {entry!r} of type {type(entry).__name__} as an index; "
                 f"give ints, slices or '...'"
             )
-        at = operator.index(entry)
         if not -size <= at < size:
             raise IndexError(f"mode {mode}: index {at} is out of range for size {size}")
         rows.append(slice(at % size, at % size + 1))

@@ -29,14 +29,19 @@ def is_large(shape: tuple[int, ...]) -> bool:
 
 
 def block_sums(
-    tensor: NDArray[Any], partition: Partition, workers: int | None = None, with_moments: bool = False
+    tensor: NDArray[Any], partition: Partition, workers: int | None = None, unit: float | None = None
 ) -> Sums:
-    """Read the tensor once, for its block sums and the marginal of every mode."""
+    """Read the tensor once, for its block sums and the marginal of every mode.
+
+    Given a unit, a power of two, also for its moments: v log(v / unit) summed over all entries v, and v**2.
+    """
+    if workers is not None:
+        check_workers(workers)
     if not is_large(tensor.shape):
-        return plain.block_sums(tensor, partition.modes, with_moments)
+        return plain.block_sums(tensor, partition.modes, unit)
     from tucket.kernels import compiled
 
-    return compiled.block_sums(tensor, partition, _threads(workers, tensor), with_moments)
+    return compiled.block_sums(tensor, partition, _threads(workers, tensor), unit)
 
 
 def write(

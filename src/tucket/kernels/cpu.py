@@ -8,15 +8,31 @@ unsigned: a signed index may mean "from the end", and the test for that keeps a 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 __all__ = ["misfit", "narrow", "spread", "wide"]
 
+
+def compiled(*fastmath):
+    """Compile without the GIL, and keep the result on disk if there is a folder for it."""
+    options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
+
+    def decorate(function):
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # numba finds no folder that it may write to
+            return njit(**options)(function)
+
+    return decorate
+
+
 # reassoc lets a sum be spread over vector lanes; NaN and infinity keep their meaning: no nnan, no ninf
-summing = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "nsz", "contract"})
+summing = compiled("reassoc", "nsz", "contract")
 # where the order of operations carries the accuracy
-exact = njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
+exact = compiled("contract")
 
 
 @exact
@@ -56,14 +72,14 @@ def look_up(x, at, width, table):
 
 
 @summing
-def add_moments(x, at, width, table, moments):
-    """Add the sums of v log v and v**2 over a row; `table` holds v log v of bytes, and is None for others."""
+def add_moments(x, at, width, table, moments, inverse):
+    """Add the sums of v log(v inverse) and v**2 over a row; `table` holds the former of bytes, or is None."""
     logs, squares = 0.0, 0.0
     for i in range(width):
         v = np.float64(x[at + i])
         squares += v * v
         if table is None:
-            logs += v * log(v)
+            logs += v * log(v * inverse)
     if table is not None:
         logs += look_up(x, at, width, table)
     moments[0] += logs
@@ -119,7 +135,7 @@ def fold_all(sums, seats, owners, taken, column_labels, edges, core, columns):
 @summing
 def narrow(
     x, lead_offsets, lead_labels, step, labels, column_labels, edges, limit, sums, seats, owners, core,
-    lead_sums, row_sums, columns, table, moments,
+    lead_sums, row_sums, columns, table, moments, inverse,
 ):  # fmt: skip
     """Add short rows in the order of memory, which is what the processor reads ahead best.
 
@@ -147,7 +163,7 @@ def narrow(
                 row_sums[k] += total
                 negative |= below
                 if moments is not None:
-                    add_moments(x, at, width, table, moments)
+                    add_moments(x, at, width, table, moments, inverse)
             added += stop - first
             if stop < labels.size or added == limit:
                 fold_all(sums, seats, owners, taken, column_labels, edges, core, columns)
@@ -186,7 +202,7 @@ def add_one(x, a, sums):
 
 
 @summing
-def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, rows, columns, table, moments):
+def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, rows, columns, table, moments, inverse):
     """Add long rows, or a tile of columns of them, four of one label at a time.
 
     Rows order[starts[b]:starts[b + 1]] have label b; `sums` takes at most `limit` rows before it is folded.
@@ -206,13 +222,13 @@ def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, row
                 negative |= below
                 if moments is not None:
                     for j in range(k, k + 4):
-                        add_moments(x, offsets[order[j]], np.uint64(sums.size), table, moments)
+                        add_moments(x, offsets[order[j]], np.uint64(sums.size), table, moments, inverse)
             for k in range(rest, last):
                 p, below = add_one(x, offsets[order[k]], sums)
                 rows[order[k]] += p
                 negative |= below
                 if moments is not None:
-                    add_moments(x, offsets[order[k]], np.uint64(sums.size), table, moments)
+                    add_moments(x, offsets[order[k]], np.uint64(sums.size), table, moments, inverse)
             fold(sums, column_labels, edges, core[block], columns)
     return negative
 

@@ -17,7 +17,7 @@ PRODUCT = 1 << 14
 """Largest indicator matrix of blocks by which a product is faster than a sum over each block."""
 
 
-def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], with_moments: bool) -> Sums:
+def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], unit: float | None) -> Sums:
     """Take the modes in turn: the marginal of each, then its block sums, from which the next is taken."""
     marginals = []
     core = tensor
@@ -26,7 +26,7 @@ def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], with_moments: bo
             others = tuple(other for other in range(tensor.ndim) if other != mode)
             marginals.append(core.sum(axis=others, dtype=np.float64))
             core = _sum_mode(core, blocks, mode)
-        moments = _moments(tensor.astype(np.float64, copy=False)) if with_moments else None
+        moments = None if unit is None else _moments(tensor.astype(np.float64, copy=False), unit)
     return Sums(core, tuple(marginals), bool(tensor.min() < 0), moments, "numpy")
 
 
@@ -43,6 +43,7 @@ def _sum_mode(part: NDArray[Any], blocks: Blocks, mode: int) -> NDArray[np.float
     return sums.reshape(*before, blocks.rank, *after)
 
 
-def _moments(tensor: NDArray[np.float64]) -> Moments:
-    logs = np.log(tensor, where=tensor > 0, out=np.zeros_like(tensor))
+def _moments(tensor: NDArray[np.float64], unit: float) -> Moments:
+    ratios = tensor / unit
+    logs = np.log(ratios, where=ratios > 0, out=np.zeros_like(tensor))
     return Moments(float((tensor * logs).sum()), float((tensor * tensor).sum()))

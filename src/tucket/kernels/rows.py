@@ -32,24 +32,22 @@ class Rows(NamedTuple):
         The memory from the tensor's first to its last entry.
     offsets : array of uint64
         Where each row begins.
+    steps : list of int
+        How far apart neighbours are along each mode; 0 along a mode of one index.
     """
 
     flat: NDArray[Any]
     offsets: NDArray[np.uint64]
+    steps: list[int]
 
     @classmethod
     def of(cls, tensor: NDArray[Any], split: int, writeable: bool = False) -> Self:
         """View a readable tensor, whose modes from `split` on are contiguous, as rows."""
-        steps = [
-            stride // tensor.itemsize if size > 1 else 0 for stride, size in zip(tensor.strides, tensor.shape)
-        ]
+        steps = [stride // tensor.itemsize if size > 1 else 0 for stride, size in zip(tensor.strides, tensor.shape)]
         extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, steps))
         flat = np.lib.stride_tricks.as_strided(tensor, (extent,), (tensor.itemsize,), writeable=writeable)
-        ramps = [
-            np.arange(size, dtype=np.uint64) * np.uint64(step)
-            for size, step in zip(tensor.shape[:split], steps)
-        ]
-        return cls(flat, reduce(lambda a, b: np.add.outer(a, b).ravel(), ramps, np.zeros(1, np.uint64)))
+        ramps = [np.arange(size, dtype=np.uint64) * np.uint64(step) for size, step in zip(tensor.shape[:split], steps)]
+        return cls(flat, reduce(lambda a, b: np.add.outer(a, b).ravel(), ramps, np.zeros(1, np.uint64)), steps)
 
 
 def memory_order(tensor: NDArray[Any]) -> list[int]:

@@ -11,7 +11,7 @@ __all__ = ["Moments", "Sums"]
 
 
 class Moments(NamedTuple):
-    """Sums over all entries v of a tensor."""
+    """Sums over all entries v of a tensor; in the logarithm v is counted in some unit, 1 if nothing is said."""
 
     v_log_v: float
     v_squared: float
@@ -29,3 +29,8 @@ class Sums(NamedTuple):
     has_negative: bool
     moments: Moments | None
     kernel: str
+
+    def is_finite(self) -> bool:
+        """Say whether the total is: it is not where an entry is not, or where it is too large."""
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(self.core.sum()))

@@ -9,7 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from tucket.partition import as_index
+
 __all__ = ["check_workers", "in_order"]
+
+MOST = 1024
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -19,13 +23,14 @@ def check_workers(workers: int | None) -> int:
     """Return a number of threads: as given, or as many as this process may keep busy."""
     if workers is None:
         return available()
-    if isinstance(workers, bool) or not hasattr(workers, "__index__"):
+    count = as_index(workers)
+    if count is None:
         raise TypeError(
             f"workers: got {workers!r} of type {type(workers).__name__}; give an int from 1, or None for all"
         )
-    if workers < 1:
-        raise ValueError(f"workers: got {workers}; give an int from 1, or None for all")
-    return int(workers)
+    if not 1 <= count <= MOST:
+        raise ValueError(f"workers: got {count}; give an int from 1 to {MOST}, or None for all")
+    return count
 
 
 def available() -> int:
@@ -47,8 +52,11 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -
     if workers == 1:
         yield from map(work, jobs)
         return
-    with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
+    try:
         pending = [pool.submit(work, job) for job in islice(jobs, 2 * workers)]
         while pending:
             yield pending.pop(0).result()
             pending.extend(pool.submit(work, job) for job in islice(jobs, 1))
+    finally:  # also when a job fails, or the caller wants no more
+        pool.shutdown(cancel_futures=True)

@@ -22,10 +22,14 @@ def as_tensor(x: ArrayLike, name: str = "x") -> NDArray[Any]:
     """
     if np.ma.is_masked(x):
         raise TypeError(f"{name} has masked entries; fill them first, as with {name}.filled(0)")
+    if hasattr(x, "toarray"):
+        raise TypeError(f"{name} is a sparse {type(x).__name__}; give a dense array, as from {name}.toarray()")
     try:
         tensor = np.asarray(x)
-    except ValueError:
-        raise ValueError(f"{name} has rows of unequal length; give a full n-dimensional array") from None
+    except ValueError as error:
+        if "inhomogeneous" in str(error):
+            raise ValueError(f"{name} has rows of unequal length; give a full n-dimensional array") from None
+        raise ValueError(f"{name} cannot be read as an array: {error}") from error
     if tensor.dtype.kind not in "biuf" or tensor.dtype.itemsize > 8:
         raise TypeError(
             f"{name} is of type {type(x).__name__} and dtype {tensor.dtype}; "

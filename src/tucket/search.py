@@ -1,0 +1,263 @@
+r"""Blocks that keep the most information.
+
+The divergence of a tensor P from its projection is what the blocks hide of its total correlation,
+:math:`S \cdot (TC(P) - TC(G))`. With the blocks of all other modes fixed, the blocks of one mode are best where
+
+.. math:: \sum_b \Big( \sum_c \phi(G[b, c]) - \phi(g[b]) \Big), \qquad \phi(v) = v \log v
+
+is largest, with the block sums G of the mode's unfolding F (one row an index, one column for every block of the
+others) and their row sums g. For contiguous blocks that is a sum over intervals, and dynamic programming finds the
+best; for free blocks each index moves to the block whose distribution fits its row best, which never loses.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import kernels
+from tucket.partition import Blocks, Partition
+from tucket.statistics import Statistics
+
+__all__ = ["Limits", "Step", "clusters", "information", "search", "segments", "tensor_information", "v_log_v"]
+
+EXACT = 10_000_000
+"""Logarithms up to which all intervals of a mode are scored exactly."""
+
+SINGLE = 20_000_000
+"""Logarithms up to which indices are moved one by one."""
+
+SKETCH = 1024
+"""Longest mode whose intervals are all looked at; a longer one is looked at through so many uniform blocks."""
+
+RESTARTS, CHEAP = 8, 700_000
+"""Random starts at most, and the logarithms that one sweep of all of them may cost."""
+
+CHUNK = 1 << 22
+"""Scores of indices against blocks that are held at a time."""
+
+Unfolding = NDArray[np.float64]
+
+
+def segments(unfolding: Unfolding, blocks: Blocks) -> Blocks:
+    """Return as many contiguous blocks of one mode, of largest score with those of the other modes fixed.
+
+    Exactly so for modes of moderate size. For others by the chi-square approximation of the score, of a sketch
+    if need be, and then by moving every start at full resolution; never worse than what is given.
+    """
+    from tucket.kernels import scores
+
+    size, rank = len(unfolding), blocks.rank
+    prefix = np.zeros((size + 1, unfolding.shape[1] + 1))
+    np.cumsum(unfolding, axis=0, out=prefix[1:, :-1])
+    np.cumsum(unfolding.sum(axis=1), out=prefix[1:, -1])
+    grid = np.arange(min(size, max(SKETCH, rank)) + 1) * size // min(size, max(SKETCH, rank))
+    sketch = prefix[grid]
+    if len(grid) ** 2 * prefix.shape[1] // 2 <= EXACT:
+        starts = grid[scores.best_chain(scores.score_intervals(sketch), rank)]
+    else:
+        starts = grid[scores.best_chain(_chi_square(sketch), rank)]
+    if len(grid) <= size or len(grid) ** 2 * prefix.shape[1] // 2 > EXACT:
+        starts = scores.polish(prefix, starts, 2 * (size // len(grid) + 1))
+    return Blocks.from_starts(size, starts)
+
+
+def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""Score every interval by :math:`\sum_c G[c]^2 / (g\, n[c])`, with the column totals n.
+
+    It is what the exact score is to second order, and follows for all intervals at once from the running sums
+    of the Gram matrix of the rows.
+    """
+    rows = np.diff(prefix[:, :-1], axis=0)
+    totals = rows.sum(axis=0)
+    rows = rows[:, totals > 0] / np.sqrt(totals[totals > 0])
+    sums = np.zeros((len(prefix),) * 2)
+    sums[1:, 1:] = (rows @ rows.T).cumsum(axis=0).cumsum(axis=1)
+    corner = np.diag(sums)
+    squares = corner + corner[:, None] - sums - sums.T
+    mass = np.maximum(prefix[:, -1] - prefix[:, -1, None], 0)
+    return np.divide(squares, mass, where=mass > 0, out=np.zeros_like(squares))
+
+
+def clusters(unfolding: Unfolding, blocks: Blocks, sweeps: int = 5) -> Blocks:
+    """Move every index of one mode to the block that fits it best, and again, until none moves.
+
+    Never worse than what is given. A block that is left empty takes the index that fits its own block worst.
+    """
+    labels = blocks.labels
+    for _ in range(sweeps):
+        moved = _reassign(unfolding, labels, blocks.rank)
+        if np.array_equal(moved, labels):
+            break
+        labels = moved
+    if unfolding.size * blocks.rank <= SINGLE:
+        labels = _move_one_by_one(unfolding, labels)
+    return Blocks.from_labels(labels)
+
+
+def _move_one_by_one(unfolding: Unfolding, labels: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Move each index in turn where its block's gain exceeds its own one's loss, which all at once may not see."""
+    from tucket.kernels import scores
+
+    labels = labels.copy()
+    rows = np.column_stack((unfolding, unfolding.sum(axis=1)))
+    scores.move_one_by_one(rows, labels, Blocks.from_labels(labels).sum(rows), np.bincount(labels))
+    return labels
+
+
+def _reassign(unfolding: Unfolding, labels: NDArray[np.intp], rank: int) -> NDArray[np.intp]:
+    core = Blocks.from_labels(labels).sum(unfolding)
+    mass = core.sum(axis=1, keepdims=True)
+    seen = core > 0
+    logs = np.log(core, where=seen, out=np.zeros_like(core))
+    logs -= np.log(mass, where=mass > 0, out=np.zeros_like(mass))
+    logs[~seen] = 0
+    moved, fits = np.empty_like(labels), np.empty(len(labels))
+    step = max(1, CHUNK // rank)
+    for first in range(0, len(labels), step):
+        rows = slice(first, first + step)
+        fit = unfolding[rows] @ logs.T
+        if not seen.all():  # mass where a block has none: that block is no choice
+            fit[(unfolding[rows] > 0).astype(np.float32) @ (~seen.T).astype(np.float32) > 0] = -np.inf
+        own = np.take_along_axis(fit, labels[rows, None], axis=1)[:, 0]
+        best = fit.argmax(axis=1)
+        gain = np.take_along_axis(fit, best[:, None], axis=1)[:, 0] - own
+        moves = gain > 1e-12 * np.abs(own)
+        moved[rows] = np.where(moves, best, labels[rows])
+        fits[rows] = np.where(moves, own + gain, own)
+    return _refill(unfolding, moved, fits, rank)
+
+
+def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.float64], rank: int) -> NDArray[np.intp]:
+    """Give each empty block the index that its own block describes worst, of those not alone in theirs."""
+    members = np.bincount(labels, minlength=rank)
+    if members.all():
+        return labels
+    mass = unfolding.sum(axis=1)
+    own = v_log_v(unfolding).sum(axis=1) - v_log_v(mass)  # what a block of its own would score
+    worst = iter(np.argsort(fits - own, kind="stable"))
+    for empty in np.flatnonzero(members == 0):
+        index = next(i for i in worst if members[labels[i]] > 1)
+        members[labels[index]] -= 1
+        labels[index], members[empty] = empty, 1
+    return labels
+
+
+def information(core: NDArray[np.float64]) -> float:
+    r"""Return S times the total correlation of block sums: the part of the tensor's that they keep."""
+    total = core.sum()
+    axes = set(range(core.ndim))
+    masses = [core.sum(axis=tuple(axes - {mode})) for mode in axes]
+    joint = v_log_v(core).sum() + (core.ndim - 1) * v_log_v(total)
+    return float(joint - sum(v_log_v(mass).sum() for mass in masses))
+
+
+def tensor_information(statistics: Statistics) -> float:
+    """Return S times the total correlation of the tensor, or, without its moments, of its block sums."""
+    if statistics.moments is None:
+        return information(statistics.core)
+    ends = (len(statistics.shape) - 1) * v_log_v(statistics.total)
+    masses = sum(v_log_v(marginal).sum() for marginal in statistics.marginals)
+    return float(statistics.moments.v_log_v + ends - masses)
+
+
+def v_log_v(values: Any) -> Any:
+    """Return v log v of each value, 0 for 0."""
+    values = np.asarray(values, np.float64)
+    return values * np.log(values, where=values > 0, out=np.zeros_like(values))
+
+
+Step = Callable[[Unfolding, Blocks], Blocks]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop, and whom to tell: `callback(sweep, information kept)` after every sweep."""
+
+    sweeps: int = 50
+    deadline: float = math.inf
+    callback: Callable[[int, float], object] | None = None
+
+    def allow(self, sweep: int) -> bool:
+        """Say whether one more sweep may begin."""
+        return sweep < self.sweeps and time.monotonic() < self.deadline
+
+
+def search(
+    tensor: NDArray[Any],
+    start: Partition,
+    steps: Sequence[Step | None],
+    rng: np.random.Generator,
+    limits: Limits,
+    workers: int | None,
+) -> Partition:
+    """Return better blocks for the modes that have a step; the others stay as they are.
+
+    The best of several descents: from the start by contiguous blocks, on from there by the steps themselves,
+    and, where a sweep is cheap, from random starts.
+    """
+    contiguous = [step and segments for step in steps]
+    free = contiguous != list(steps)
+    # only a start for free blocks: two sweeps of contiguous ones are enough
+    first = replace(limits, sweeps=min(2, limits.sweeps)) if free else limits
+    best, kept = descend(tensor, start, contiguous, first, workers)
+    if free:
+        best, kept = descend(tensor, best, steps, limits, workers)
+    for _ in range(min(RESTARTS, CHEAP // max(1, _work(start, steps)))):
+        drawn = start
+        for mode, step in enumerate(steps):
+            if step:
+                drawn = drawn.replace(mode, Blocks.random(drawn[mode].size, drawn[mode].rank, rng))
+        other, more = descend(tensor, drawn, steps, limits, workers)
+        if more > kept:
+            best, kept = other, more
+    return best
+
+
+def _work(partition: Partition, steps: Sequence[Step | None]) -> int:
+    """Estimate the logarithms of a sweep."""
+    core = math.prod(partition.rank)
+    return sum(
+        core * blocks.size if step is clusters else core * blocks.size**2 // (2 * blocks.rank)
+        for blocks, step in zip(partition.modes, steps)
+        if step
+    )
+
+
+def descend(
+    tensor: NDArray[Any],
+    partition: Partition,
+    steps: Sequence[Step | None],
+    limits: Limits,
+    workers: int | None,
+) -> tuple[Partition, float]:
+    """Improve the blocks mode after mode, a pass over the data each, until nothing is gained.
+
+    Return them, and the information that they keep.
+    """
+    kept, sweep = -math.inf, 0
+    while limits.allow(sweep):
+        before = kept
+        for mode, step in enumerate(steps):
+            blocks = partition[mode]
+            if step is None or blocks.rank in (1, blocks.size):
+                continue
+            whole = partition.replace(mode, Blocks.uniform(blocks.size, blocks.size))
+            core = kernels.block_sums(tensor, whole, workers).core
+            better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks)
+            now, then = (information(these.sum(core, axis=mode)) for these in (better, blocks))
+            if now > then:
+                partition = partition.replace(mode, better)
+            kept = max(now, then)
+        sweep += 1
+        if limits.callback:
+            limits.callback(sweep, kept)
+        if kept <= before + 1e-12 * abs(before):
+            break
+    return partition, kept
