@@ -11,6 +11,7 @@
 from tucket import metrics
 from tucket.partition import Blocks, Partition
 from tucket.projection import best_rank1, ltr
+from tucket.ranks import InformationCurve, information_curve
 from tucket.statistics import Statistics, collect
 from tucket.tucker import BlockTucker, Tucker, load
 
@@ -19,11 +20,13 @@ __version__ = "0.1.0"
 __all__ = [
     "BlockTucker",
     "Blocks",
+    "InformationCurve",
     "Partition",
     "Statistics",
     "Tucker",
     "best_rank1",
     "collect",
+    "information_curve",
     "load",
     "ltr",
     "metrics",

@@ -167,9 +167,18 @@ class Blocks:
         """Repeat each block's entry along `axis` for every index of the block."""
         return array.take(self.labels, axis)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether every index is a block of its own, in order."""
+        return self.contiguous and self.rank == self.size
+
+    def compose(self, outer: Blocks) -> Blocks:
+        """Join these blocks as `outer` joins its indices."""
+        return outer if self.is_whole else Blocks.from_labels(outer.labels[self.labels])
+
     def quotient(self, coarse: Blocks) -> Blocks:
         """Give the blocks of these blocks that make up `coarse`, each of which must be a union of them."""
-        if self.contiguous and self.rank == self.size:
+        if self.is_whole:
             return coarse
         split = self._split(coarse)
         if split is not None:
@@ -349,9 +358,7 @@ class Partition:
         check_partition(outer, "outer")
         if outer.shape != self.rank:
             raise ValueError(f"the outer partition is of shape {outer.shape}; give this partition's rank {self.rank}")
-        return Partition(
-            tuple(Blocks.from_labels(joined.labels[fine.labels]) for fine, joined in zip(self.modes, outer.modes))
-        )
+        return Partition(tuple(map(Blocks.compose, self.modes, outer.modes)))
 
     def replace(self, mode: int, blocks: Blocks) -> Partition:
         """Return the same partition but for one mode."""

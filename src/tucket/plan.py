@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tucket.partition import (
     Blocks,
     Partition,
-    Rank,
     check_mode_rank,
     check_rng,
     in_mode,
@@ -62,6 +61,15 @@ class Plan:
         """Whether there is anything to search for."""
         return any(self.steps)
 
+    def starting_at(self, start: Partition) -> Plan:
+        """Return the same search from other blocks, which must be searched for in every mode."""
+        if not all(self.steps):
+            raise ValueError(
+                "blocks: a rank is chosen only for blocks that are searched for in every mode; "
+                "give 'clusters' or 'segments', or a rank"
+            )
+        return replace(self, start=start)
+
     def search(self, tensor: NDArray[Any], statistics: Statistics, limits: Limits, workers: int | None) -> Partition:
         """Return the best blocks found; the callback is told the divergence, for which `statistics` serve."""
         if not self.searches or self.rng is None:
@@ -73,7 +81,7 @@ class Plan:
         return search(tensor, self.start, self.steps, self.rng, limits, workers)
 
 
-def make_plan(blocks: object, rank: Rank | None, rng: object, base: Partition) -> Plan:
+def make_plan(blocks: object, rank: object, rng: object, base: Partition) -> Plan:
     """Make a plan for the blocks of `base`, which are single indices or those of statistics."""
     if isinstance(blocks, str):
         choices: tuple[Any, ...] = (blocks,) * len(base)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from tucket.kernels import check_workers
 from tucket.partition import Blocks, Partition, Rank
 from tucket.plan import Strategy, choose, make_plan
+from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
 from tucket.sources.dense import as_tensor
 from tucket.statistics import Statistics, collect
@@ -22,8 +23,10 @@ __all__ = ["best_rank1", "ltr"]
 
 def ltr(
     x: ArrayLike | Statistics,
-    rank: Rank | None = None,
+    rank: Rank | Literal["mdl"] | None = None,
     *,
+    retain: float | None = None,
+    max_parameters: int | None = None,
     blocks: Strategy | Partition | Iterable[Strategy | Blocks | ArrayLike | None] | None = None,
     variant: Literal["projection", "published"] = "projection",
     rng: np.random.Generator | int | None = None,
@@ -50,6 +53,11 @@ def ltr(
         any coarser model follows without the data.
     rank : int, or one a mode, each an int or None
         Number of blocks of each mode; None leaves a mode whole. Not needed where `blocks` are given.
+        "mdl" takes the entries for counts and chooses the rank of least description length.
+    retain : float from 0 to 1
+        Instead of a rank: the share of the total correlation to keep, with as few parameters as it takes.
+    max_parameters : int
+        Instead of a rank: how many numbers the model may hold.
     blocks : {"clusters", "segments", "uniform", "random"}, one a mode, or Partition
         How to cut. "clusters", the default, groups indices freely and "segments" cuts into runs of neighbours so
         that the blocks keep the most information, in a few passes over the data. One pass is enough for "uniform",
@@ -88,17 +96,20 @@ def ltr(
     limits = _check_limits(max_sweeps, max_seconds, callback)
     if blocks is None:
         blocks = "random" if variant == "published" else "clusters"
-    if isinstance(x, Statistics):
-        plan = make_plan(blocks, rank, rng, x.partition)
-        best = plan.search(x.core, x, limits, workers)
-        statistics = x.coarsen(x.partition.compose(best))
+    data = x if isinstance(x, Statistics) else as_tensor(x)
+    base = data.partition if isinstance(data, Statistics) else Partition.uniform(data.shape, data.shape)
+    criterion = check_criterion(rank, retain, max_parameters)
+    if criterion is None:
+        plan = make_plan(blocks, rank, rng, base)
     else:
-        tensor = as_tensor(x)
-        plan = make_plan(blocks, rank, rng, Partition.uniform(tensor.shape, tensor.shape))
-        statistics = collect(tensor, plan.start, moments=plan.searches and callback is not None, workers=workers)
+        chosen = criterion(information_curve(data, workers=workers)).partition
+        plan = make_plan(blocks, chosen.rank, rng, base).starting_at(base.quotient(chosen))
+    if isinstance(data, Statistics):
+        statistics = data.coarsen(base.compose(plan.search(data.core, data, limits, workers)))
+    else:
+        statistics = collect(data, plan.start, moments=plan.searches and callback is not None, workers=workers)
         if plan.searches:
-            best = plan.search(tensor, statistics, limits, workers)
-            statistics = collect(tensor, best, workers=workers)
+            statistics = collect(data, plan.search(data, statistics, limits, workers), workers=workers)
     return project(statistics).astype(dtype)
 
 
@@ -115,7 +126,7 @@ def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, work
     array([[1.2, 1.8],
            [2.8, 4.2]])
     """
-    return ltr(x, 1, dtype=dtype, workers=workers)
+    return ltr(x, 1, blocks="uniform", dtype=dtype, workers=workers)
 
 
 def _check_limits(

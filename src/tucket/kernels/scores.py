@@ -12,7 +12,7 @@ import numpy as np
 
 from tucket.kernels.cpu import log, summing
 
-__all__ = ["best_chain", "merge_losses", "move_one_by_one", "polish", "score_intervals"]
+__all__ = ["best_chain", "join_all", "join_neighbours", "move_one_by_one", "polish", "score_intervals"]
 
 
 @summing
@@ -108,22 +108,22 @@ def move_one_by_one(rows, labels, core, members):
 
 
 @summing
-def merge_losses(core):
-    """Return what each pair of neighbours on the middle axis of a core loses of its score when it is joined."""
-    losses = np.zeros(core.shape[1] - 1)
-    masses = np.zeros(core.shape[1])
-    for before in range(core.shape[0]):
-        for block in range(core.shape[1]):
-            for after in range(core.shape[2]):
-                masses[block] += core[before, block, after]
-    for before in range(core.shape[0]):
-        for block in range(core.shape[1] - 1):
-            loss = 0.0
-            for after in range(core.shape[2]):
-                v, w = core[before, block, after], core[before, block + 1, after]
-                loss += v * log(v) + w * log(w) - (v + w) * log(v + w)
-            losses[block] += loss
-    for block in range(core.shape[1] - 1):
-        v, w = masses[block], masses[block + 1]
-        losses[block] -= v * log(v) + w * log(w) - (v + w) * log(v + w)
+def join_all(a, b):
+    """Sum what is lost of v log v when the sums in two arrays are joined one by one; never positive."""
+    total = 0.0
+    for i in range(a.size):
+        v, w = a[i], b[i]
+        total += v * log(v)
+        total += w * log(w)
+        total -= (v + w) * log(v + w)
+    return total
+
+
+@summing
+def join_neighbours(part, alive):
+    """Sum what is lost when each of the rows `alive` of the middle axis is joined with the next one of them."""
+    losses = np.zeros(alive.size)
+    for before in range(part.shape[0]):
+        for k in range(alive.size - 1):
+            losses[k] += join_all(part[before, alive[k]], part[before, alive[k + 1]])
     return losses
