@@ -12,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tucket as tk
+from benchmarks import blocks
 from benchmarks.cases import cases, random_tensor
 from benchmarks.measure import compare, machine, seconds
 from benchmarks.plot import draw
@@ -37,6 +39,10 @@ def main() -> None:
     result["growth"] = list(growth())
     result["memory"] = memory()
     result["attface"] = list(attface())
+    result["blocks"] = list(blocks.measure())
+    result["digits"] = blocks.digits()
+    result["curve"] = blocks.curve()
+    result["long_mode"] = list(blocks.long_mode())
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1) + "\n")
     print(f"\nkept in {options.output}")
@@ -65,8 +71,9 @@ def growth() -> Iterator[dict[str, Any]]:
     for dtype, sizes in (("f8", (100, 215, 464)), ("u1", (100, 215, 464, 1000))):
         for size in sizes:
             x = random_tensor((size,) * 3, dtype)
-            tk.ltr(x, 10, workers=1)
-            took = float(np.median([seconds(lambda: tk.ltr(x, 10, workers=1)) for _ in range(9)]))  # noqa: B023
+            reduce = partial(tk.ltr, x, 10, blocks="uniform", workers=1)
+            reduce()
+            took = float(np.median([seconds(reduce) for _ in range(9)]))
             print(f"{f'{size}^3 {x.dtype}':44} {1000 * took:8.2f} {1e9 * took / x.size:13.3f}", flush=True)
             yield {"dtype": str(x.dtype), "elements": x.size, "seconds": took}
 

@@ -29,7 +29,9 @@ def compare_methods(rank: int = 10) -> Iterator[dict[str, Any]]:
     tk.ltr(x, rank)  # load the compiled loops
     methods: dict[str, Callable[[], Any]] = {
         "tucket, random blocks": partial(tk.ltr, x, rank, blocks="random", rng=0),
-        "tucket, uniform blocks": partial(tk.ltr, x, rank),
+        "tucket, uniform blocks": partial(tk.ltr, x, rank, blocks="uniform"),
+        "tucket, segments": partial(tk.ltr, x, rank, blocks="segments"),
+        "tucket, clusters": partial(tk.ltr, x, rank),
         "TensorLy non_negative_tucker, 100 iterations": partial(
             non_negative_tucker, dense, ranks, n_iter_max=100, random_state=0
         ),

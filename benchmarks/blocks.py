@@ -90,6 +90,18 @@ def measure() -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def digits() -> dict[str, float]:
+    """Time the clusters of the digits against TensorLy's hals."""
+    from tensorly.decomposition import non_negative_tucker_hals
+
+    x = load("digits")
+    assert x is not None
+    took = float(np.median([seconds(partial(tk.ltr, x, (100, 4, 4))) for _ in range(3)]))
+    hals = seconds(partial(non_negative_tucker_hals, x, [100, 4, 4], n_iter_max=20, random_state=0))
+    print(f"digits, clusters: 1/{hals / took:.0f} of 20 iterations of TensorLy's hals (at most 1/20)")
+    return {"seconds": took, "hals_seconds": hals}
+
+
 def curve() -> dict[str, float] | None:
     """Time the information curve of the faces against one search for segments."""
     x = load("AttFace")
@@ -119,5 +131,6 @@ def long_mode() -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     list(measure())
+    digits()
     curve()
     list(long_mode())

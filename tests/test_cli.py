@@ -36,14 +36,16 @@ def test_demo(tmp_path: Path) -> None:
     picture = tmp_path / "new" / "picture.png"
     assert done.stdout.endswith(f"{picture.resolve()}\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = re.findall(r"^(2 x [\d x]+?) +(published|projection) +(random|uniform) .* (0\.\d{4}) ", done.stdout, re.M)
-    assert len(rows) == 12
+    rows = re.findall(
+        r"^(2 x [\d x]+?) +(published|projection) +(random|uniform|segments) .* (0\.\d{4}) ", done.stdout, re.M
+    )
+    assert len(rows) == 16
     rank, *way, error = rows[-1]
     from sklearn.datasets import load_sample_images
 
     photographs = np.stack(load_sample_images().images)
-    model = tk.ltr(photographs, [int(r) for r in rank.split(" x ")], blocks="uniform")
-    assert way == ["projection", "uniform"]
+    model = tk.ltr(photographs, [int(r) for r in rank.split(" x ")], blocks="segments")
+    assert way == ["projection", "segments"]
     assert error == f"{model.relative_error(photographs):.4f}"
 
 

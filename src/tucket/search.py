@@ -33,11 +33,17 @@ EXACT = 10_000_000
 SINGLE = 20_000_000
 """Logarithms up to which indices are moved one by one."""
 
-SKETCH = 1024
+SKETCH = 512
 """Longest mode whose intervals are all looked at; a longer one is looked at through so many uniform blocks."""
 
-RESTARTS, CHEAP = 8, 700_000
+RESTARTS, CHEAP = 8, 500_000
 """Random starts at most, and the logarithms that one sweep of all of them may cost."""
+
+LONG = 1_000_000_000
+"""Logarithms of a sweep from which it is taken with less care: fewer rounds, and none for a small gain."""
+
+FORBIDDEN = -1e300
+"""A logarithm below all others, which times no mass is still none."""
 
 CHUNK = 1 << 22
 """Scores of indices against blocks that are held at a time."""
@@ -85,13 +91,13 @@ def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(squares, mass, where=mass > 0, out=np.zeros_like(squares))
 
 
-def clusters(unfolding: Unfolding, blocks: Blocks, sweeps: int = 5) -> Blocks:
+def clusters(unfolding: Unfolding, blocks: Blocks) -> Blocks:
     """Move every index of one mode to the block that fits it best, and again, until none moves.
 
     Never worse than what is given. A block that is left empty takes the index that fits its own block worst.
     """
     labels = blocks.labels
-    for _ in range(sweeps):
+    for _ in range(5 if unfolding.size * blocks.rank < LONG else 1):
         moved = _reassign(unfolding, labels, blocks.rank)
         if np.array_equal(moved, labels):
             break
@@ -107,27 +113,25 @@ def _move_one_by_one(unfolding: Unfolding, labels: NDArray[np.intp]) -> NDArray[
 
     labels = labels.copy()
     rows = np.column_stack((unfolding, unfolding.sum(axis=1)))
-    scores.move_one_by_one(rows, labels, Blocks.from_labels(labels).sum(rows), np.bincount(labels))
+    scores.move_one_by_one(rows, labels, join(rows, 0, Blocks.from_labels(labels)), np.bincount(labels))
     return labels
 
 
 def _reassign(unfolding: Unfolding, labels: NDArray[np.intp], rank: int) -> NDArray[np.intp]:
-    core = Blocks.from_labels(labels).sum(unfolding)
+    """Move every index at once to the block whose distribution fits its row best."""
+    core = join(unfolding, 0, Blocks.from_labels(labels))
     mass = core.sum(axis=1, keepdims=True)
-    seen = core > 0
-    logs = np.log(core, where=seen, out=np.zeros_like(core))
+    logs = np.log(core, where=core > 0, out=np.zeros_like(core))
     logs -= np.log(mass, where=mass > 0, out=np.zeros_like(mass))
-    logs[~seen] = 0
+    logs[core == 0] = FORBIDDEN  # a block without mass there is no choice for a row that has some
     moved, fits = np.empty_like(labels), np.empty(len(labels))
     step = max(1, CHUNK // rank)
     for first in range(0, len(labels), step):
         rows = slice(first, first + step)
         fit = unfolding[rows] @ logs.T
-        if not seen.all():  # mass where a block has none: that block is no choice
-            fit[(unfolding[rows] > 0).astype(np.float32) @ (~seen.T).astype(np.float32) > 0] = -np.inf
-        own = np.take_along_axis(fit, labels[rows, None], axis=1)[:, 0]
-        best = fit.argmax(axis=1)
-        gain = np.take_along_axis(fit, best[:, None], axis=1)[:, 0] - own
+        each = np.arange(len(fit))
+        own, best = fit[each, labels[rows]], fit.argmax(axis=1)
+        gain = fit[each, best] - own
         moves = gain > 1e-12 * np.abs(own)
         moved[rows] = np.where(moves, best, labels[rows])
         fits[rows] = np.where(moves, own + gain, own)
@@ -147,6 +151,12 @@ def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.flo
         members[labels[index]] -= 1
         labels[index], members[empty] = empty, 1
     return labels
+
+
+def join(core: NDArray[Any], mode: int, blocks: Blocks) -> NDArray[np.float64]:
+    """Sum a core over blocks of one mode."""
+    whole = Partition.uniform(core.shape, core.shape)
+    return kernels.block_sums(core, whole.replace(mode, blocks)).core
 
 
 def information(core: NDArray[np.float64]) -> float:
@@ -242,6 +252,7 @@ def descend(
     Return them, and the information that they keep.
     """
     kept, sweep = -math.inf, 0
+    gain = 1e-12 if _work(partition, steps) < LONG else 1e-3
     while limits.allow(sweep):
         before = kept
         for mode, step in enumerate(steps):
@@ -251,13 +262,13 @@ def descend(
             whole = partition.replace(mode, Blocks.uniform(blocks.size, blocks.size))
             core = kernels.block_sums(tensor, whole, workers).core
             better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks)
-            now, then = (information(these.sum(core, axis=mode)) for these in (better, blocks))
+            now, then = (information(join(core, mode, these)) for these in (better, blocks))
             if now > then:
                 partition = partition.replace(mode, better)
             kept = max(now, then)
         sweep += 1
         if limits.callback:
             limits.callback(sweep, kept)
-        if kept <= before + 1e-12 * abs(before):
+        if kept <= before + gain * abs(before):
             break
     return partition, kept
