@@ -22,7 +22,7 @@ import tucket as tk
 from benchmarks import blocks
 from benchmarks.cases import cases, random_tensor
 from benchmarks.measure import compare, machine, seconds
-from benchmarks.plot import draw
+from benchmarks.plot import README, draw, fill
 
 RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
@@ -44,9 +44,10 @@ def main() -> None:
     result["curve"] = blocks.curve()
     result["long_mode"] = list(blocks.long_mode())
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(result, indent=1) + "\n")
+    options.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"\nkept in {options.output}")
     if options.output == RESULTS:
+        README.write_text(fill(README.read_text(), result))
         print(f"drawn in {draw(result)}")
 
 

@@ -1,4 +1,4 @@
-"""Draw the README's plot from the kept results: python -m benchmarks.plot."""
+"""Draw the README's plot and fill its table from the kept results: python -m benchmarks.plot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+README = Path(__file__).parents[1] / "README.md"
+MARKS = ("<!-- from benchmarks/results/cpu.json -->", "<!-- end -->")
 PLOT = Path(__file__).parents[1] / "docs" / "benchmark.svg"
 RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
@@ -26,10 +28,16 @@ def draw(result: dict[str, Any]) -> Path:
         axes.plot([row["lowest"], row["highest"]], [place, place], color="black", linewidth=1)
         if row["limit"] is not None:
             axes.plot([row["limit"]] * 2, [place - 0.4, place + 0.4], color="#d55e00", linewidth=2)
-        axes.text(row["highest"] + 0.05, place, f"{row['ratio']:.2f} x {row['baseline']}", va="center", fontsize=8)
+        axes.text(
+            max(row["highest"], row["limit"] or 0) + 0.07,
+            place,
+            f"{row['ratio']:.2f} x {row['baseline']}",
+            va="center",
+            fontsize=8,
+        )
     axes.axvline(1, color="grey", linewidth=0.8, linestyle=":")
     axes.set_yticks(places, [row["case"] for row in rows], fontsize=8)
-    axes.set_xlim(0, 6.2)
+    axes.set_xlim(0, 7.6)
     axes.set_xlabel("time over that of the baseline (bar: median; line: quartiles; mark: limit)")
     system = result["machine"]
     axes.set_title(f"{result['date']}, {system['cpu']}, NumPy {system['numpy']}, numba {system['numba']}", fontsize=9)
@@ -38,5 +46,23 @@ def draw(result: dict[str, Any]) -> Path:
     return PLOT
 
 
+def faces(result: dict[str, Any]) -> str:
+    """Write the comparison on the paper's faces as a table."""
+    rows = [
+        f"| {row['method']} | {row['seconds']:.4f} | {row['relative_error']:.3f} | {row['kl']:.4f} |"
+        for row in result["attface"]
+    ]
+    heading = f"| AttFace (92, 112, 400), rank {result['attface'][0]['rank']} | seconds | rel. error | KL / sum |"
+    return "\n".join([heading, "|---|---|---|---|", *rows])
+
+
+def fill(readme: str, result: dict[str, Any]) -> str:
+    """Return the README with the table of the faces between its marks."""
+    before, rest = readme.split(MARKS[0])
+    return before + MARKS[0] + "\n" + faces(result) + "\n" + MARKS[1] + rest.split(MARKS[1])[1]
+
+
 if __name__ == "__main__":
-    print(draw(json.loads(RESULTS.read_text())))
+    kept = json.loads(RESULTS.read_text())
+    README.write_text(fill(README.read_text(), kept))
+    print(draw(kept), README)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from benchmarks.plot import RESULTS, fill
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -29,3 +31,7 @@ def test_commands_exist() -> None:
 def test_links_lead_to_files() -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", README):
         assert (ROOT / link).exists(), link
+
+
+def test_figures_are_those_of_the_kept_results() -> None:
+    assert fill(README, json.loads(RESULTS.read_text())) == README

@@ -111,7 +111,7 @@ def draw(photographs: NDArray[Any], rows: list[Row], picture: Path) -> None:
             place.set_title(title, fontsize=10)
             place.imshow(np.clip(image / 255, 0, 1))
             place.set(xticks=[], yticks=[])
-        line[0].set_ylabel(f"{variant}, {blocks} blocks", fontsize=10)
+        line[0].set_ylabel(f"{variant}: {blocks}", fontsize=10)
     temporary = picture.with_name(f".{picture.name}.tmp")
     try:
         figure.savefig(temporary, dpi=90, format="png")

@@ -40,7 +40,10 @@ RESTARTS, CHEAP = 8, 500_000
 """Random starts at most, and the logarithms that one sweep of all of them may cost."""
 
 LONG = 1_000_000_000
-"""Logarithms of a sweep from which it is taken with less care: fewer rounds, and none for a small gain."""
+"""Logarithms of a sweep from which it is taken with less care."""
+
+TOLERANCE = 1e-3
+"""A sweep of free blocks, or a long one, that gains less than this share of the information kept is the last."""
 
 FORBIDDEN = -1e300
 """A logarithm below all others, which times no mass is still none."""
@@ -252,7 +255,8 @@ def descend(
     Return them, and the information that they keep.
     """
     kept, sweep = -math.inf, 0
-    gain = 1e-12 if _work(partition, steps) < LONG else 1e-3
+    exact = clusters not in steps and _work(partition, steps) < LONG
+    gain = 1e-12 if exact else TOLERANCE
     while limits.allow(sweep):
         before = kept
         for mode, step in enumerate(steps):
