@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 
 import tucket as tk
-from tucket.partition import Blocks
+from tucket.blocks import Blocks
 
 X = np.arange(1.0, 25.0).reshape(2, 3, 4)
 PARTITION = tk.Partition.uniform(X.shape, 2)

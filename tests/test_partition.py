@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from strategies import partitions, shapes
 from tucket import Partition
-from tucket.partition import Blocks
+from tucket.blocks import Blocks
 
 
 @given(st.integers(1, 200), st.data())

@@ -17,7 +17,7 @@ import tucket as tk
 from strategies import blocks as any_blocks
 from strategies import partitions, tensors
 from tucket import search
-from tucket.partition import Blocks
+from tucket.blocks import Blocks
 
 SMALL = ("u1", "<f8", "<f4")
 

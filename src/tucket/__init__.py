@@ -9,7 +9,8 @@
 """
 
 from tucket import metrics
-from tucket.partition import Blocks, Partition
+from tucket.blocks import Blocks
+from tucket.partition import Partition
 from tucket.projection import best_rank1, ltr
 from tucket.ranks import InformationCurve, information_curve
 from tucket.statistics import Statistics, collect

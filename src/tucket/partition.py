@@ -10,211 +10,21 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tucket.blocks import Blocks, as_index
+
 __all__ = [
-    "Blocks",
     "Partition",
     "Rank",
-    "as_index",
     "check_mode_rank",
     "check_partition",
     "check_rank",
     "check_rng",
-    "frozen",
     "in_mode",
     "one_a_mode",
     "one_rank_a_mode",
 ]
 
 Rank = SupportsIndex | Sequence[SupportsIndex | None]
-
-
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array` itself if nobody can write to it, else a read-only copy of it."""
-    if array.flags.writeable or not array.flags.owndata:
-        array = array.copy()
-        array.flags.writeable = False
-    return array
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Blocks:
-    """The blocks of one mode: runs of neighbours, or free groups of indices.
-
-    Made by `Partition`, or by one of `uniform`, `random`, `from_starts` and `from_labels`.
-
-    Attributes
-    ----------
-    size : int
-        Number of indices in the mode.
-    rank : int
-        Number of blocks.
-    contiguous : bool
-        Whether every block is a run of neighbours, in order.
-    """
-
-    size: int
-    rank: int
-    contiguous: bool
-    _cuts: NDArray[np.intp]  # the starts of contiguous blocks, the labels of free ones
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_cuts", frozen(self._cuts))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Blocks, (self.size, self.rank, self.contiguous, self._cuts)
-
-    @classmethod
-    def uniform(cls, size: int, rank: int) -> Self:
-        """Block b of r starts at floor(b * size / r)."""
-        ramp = np.arange(rank)  # in two parts, so that no product overflows
-        return cls(size, rank, True, ramp * (size // rank) + ramp * (size % rank) // rank)
-
-    @classmethod
-    def random(cls, size: int, rank: int, rng: np.random.Generator) -> Self:
-        """Step 1 of the paper: the first index, and rank - 1 others drawn without replacement."""
-        starts = np.zeros(rank, np.intp)
-        starts[1:] = 1 + rng.choice(size - 1, rank - 1, replace=False)
-        starts.sort()
-        return cls(size, rank, True, starts)
-
-    @classmethod
-    def from_starts(cls, size: int, starts: ArrayLike) -> Self:
-        """Contiguous blocks that begin at the given indices, the first of which is 0."""
-        cuts = _integers(starts, "starts")
-        if cuts[0] != 0:
-            raise ValueError(f"starts begin at {cuts[0]}; the first block starts at 0")
-        unsorted = cuts[1:] <= cuts[:-1]
-        if unsorted.any():
-            at = int(np.argmax(unsorted))
-            raise ValueError(f"start {cuts[at + 1]} comes after start {cuts[at]}; give increasing starts, each once")
-        if cuts[-1] >= size:
-            raise ValueError(f"start {cuts[-1]} is outside the mode; give starts below its size {size}")
-        return cls(size, len(cuts), True, cuts)
-
-    @classmethod
-    def from_labels(cls, labels: ArrayLike) -> Self:
-        """Free blocks: entry i of the labels is the block of index i."""
-        cuts = _integers(labels, "labels")
-        if cuts.min() < 0:
-            raise ValueError(f"label {cuts.min()} of index {cuts.argmin()} is negative; count from 0")
-        rank = int(cuts.max()) + 1
-        if rank > len(cuts):
-            raise ValueError(f"label {rank - 1} is too large for {len(cuts)} indices; number the blocks 0, 1, 2, ...")
-        members = np.bincount(cuts, minlength=rank)
-        if not members.all():
-            raise ValueError(
-                f"label {np.argmin(members)} is never used, though {rank - 1} is; "
-                f"number the blocks 0 to r - 1 without gaps"
-            )
-        changes = np.diff(cuts)
-        if (changes >= 0).all():  # one form for one partition, so that == is simple
-            return cls(len(cuts), rank, True, np.append(0, 1 + np.flatnonzero(changes)))
-        return cls(len(cuts), rank, False, cuts)
-
-    @property
-    def labels(self) -> NDArray[np.intp]:
-        """Block of each index."""
-        if self.contiguous:
-            steps = np.zeros(self.size, np.intp)
-            steps[self._cuts[1:]] = 1
-            return steps.cumsum()
-        return self._cuts
-
-    def labels_at(self, rows: slice) -> NDArray[np.intp]:
-        """Block of each of some indices; cheap for few of many."""
-        chosen = range(self.size)[rows]
-        if not self.contiguous or 4 * len(chosen) > self.size:
-            return self.labels[rows]
-        return np.searchsorted(self._cuts, np.array(chosen, np.intp), side="right") - 1
-
-    @property
-    def starts(self) -> NDArray[np.intp]:
-        """First index of each block, for contiguous blocks."""
-        if not self.contiguous:
-            raise ValueError("free blocks have no starts; ask for labels")
-        return self._cuts
-
-    @property
-    def sizes(self) -> NDArray[np.intp]:
-        """Number of indices in each block."""
-        if self.contiguous:
-            return np.append(self._cuts[1:], self.size) - self._cuts
-        return np.bincount(self._cuts)
-
-    def indices(self, block: int) -> NDArray[np.intp]:
-        """List the indices of one block."""
-        if not 0 <= block < self.rank:
-            raise IndexError(f"block {block} is out of range; there are {self.rank} blocks")
-        return np.flatnonzero(self.labels == block)
-
-    def sum(self, array: NDArray[Any], axis: int = 0) -> NDArray[np.float64]:
-        """Sum `array` over the blocks along `axis`, in float64.
-
-        Examples
-        --------
-        >>> Blocks.from_starts(5, [0, 2]).sum(np.array([1, 2, 10, 20, 30]))
-        array([ 3., 60.])
-        """
-        if self.contiguous:
-            return np.add.reduceat(array, self._cuts, axis, dtype=np.float64)
-        if array.ndim == 1:
-            return np.asarray(np.bincount(self._cuts, array, self.rank), np.float64)
-        order = np.argsort(self._cuts, kind="stable")
-        starts = np.append(0, np.cumsum(self.sizes)[:-1])
-        return np.add.reduceat(array.take(order, axis), starts, axis, dtype=np.float64)
-
-    def expand(self, array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-        """Repeat each block's entry along `axis` for every index of the block."""
-        return array.take(self.labels, axis)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every index is a block of its own, in order."""
-        return self.contiguous and self.rank == self.size
-
-    def compose(self, outer: Blocks) -> Blocks:
-        """Join these blocks as `outer` joins its indices."""
-        return outer if self.is_whole else Blocks.from_labels(outer.labels[self.labels])
-
-    def quotient(self, coarse: Blocks) -> Blocks:
-        """Give the blocks of these blocks that make up `coarse`, each of which must be a union of them."""
-        if self.is_whole:
-            return coarse
-        split = self._split(coarse)
-        if split is not None:
-            raise ValueError(
-                f"block {split} (indices {_brief(self.indices(split))}) is split by the other partition; "
-                f"give one whose blocks are unions of these {self.rank} blocks"
-            )
-        return Blocks.from_labels(coarse.labels[self._first()])
-
-    def refines(self, coarse: Blocks) -> bool:
-        """Say whether every block lies within one of `coarse`."""
-        return self.size == coarse.size and self._split(coarse) is None
-
-    def _first(self) -> NDArray[np.intp]:
-        """Return the first index of each block."""
-        if self.contiguous:
-            return self._cuts
-        return np.unique(self._cuts, return_index=True)[1]
-
-    def _split(self, coarse: Blocks) -> int | None:
-        """Return a block that `coarse` splits, or None where there is none."""
-        labels, own = coarse.labels, self.labels
-        split = labels != labels[self._first()][own]
-        return int(own[np.argmax(split)]) if split.any() else None
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Blocks):
-            return NotImplemented
-        return (
-            self.size == other.size and self.contiguous == other.contiguous and np.array_equal(self._cuts, other._cuts)
-        )
-
-    def __repr__(self) -> str:
-        kind = "starts" if self.contiguous else "labels"
-        cuts = np.array2string(self._cuts, threshold=12, edgeitems=4, separator=", ")
-        return f"Blocks(size={self.size}, rank={self.rank}, {kind}={cuts})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -422,16 +232,6 @@ def check_rng(rng: object) -> np.random.Generator:
         ) from error
 
 
-def as_index(value: Any) -> int | None:
-    """Return an int, also of NumPy's, as a plain one; None for all else, for a bool too."""
-    if isinstance(value, (bool, np.bool)):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
 def check_mode_rank(rank: Any, size: int, mode: int) -> int:
     """Return the rank of one mode: None leaves it whole."""
     remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
@@ -477,22 +277,3 @@ def in_mode(mode: int, make: Any, *arguments: Any) -> Blocks:
     except (TypeError, ValueError) as error:
         raise type(error)(f"mode {mode}: {error}") from None
     return blocks
-
-
-def _integers(values: ArrayLike, name: str) -> NDArray[np.intp]:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise ValueError(f"{name}: cannot use {values!r}; give a flat sequence of ints") from None
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"{name}: got shape {array.shape}; give a flat sequence of at least one int")
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name}: got {array.dtype} entries; give ints")
-    if array.max() > np.iinfo(np.intp).max:
-        raise ValueError(f"{name}: {array.max()} is too large for an index")
-    return array.astype(np.intp)
-
-
-def _brief(indices: NDArray[np.intp]) -> str:
-    shown = ", ".join(map(str, indices[:4]))
-    return f"{shown}, ..." if len(indices) > 4 else shown

@@ -9,15 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.partition import (
-    Blocks,
-    Partition,
-    check_mode_rank,
-    check_rng,
-    in_mode,
-    one_a_mode,
-    one_rank_a_mode,
-)
+from tucket.blocks import Blocks
+from tucket.partition import Partition, check_mode_rank, check_rng, in_mode, one_a_mode, one_rank_a_mode
 from tucket.search import Limits, Step, clusters, search, segments, tensor_information
 from tucket.statistics import Statistics
 

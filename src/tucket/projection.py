@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from tucket.blocks import Blocks
 from tucket.kernels import check_workers
-from tucket.partition import Blocks, Partition, Rank
+from tucket.partition import Partition, Rank
 from tucket.plan import Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
@@ -160,11 +161,11 @@ def _rank1(array: NDArray[np.float64]) -> NDArray[np.float64]:
     total = array.sum()
     if total == 0:
         return array
-    product = total
+    product: NDArray[np.float64] = np.asarray(total)
     axes = set(range(array.ndim))
     for axis in axes:
         product = np.multiply.outer(product, array.sum(axis=tuple(axes - {axis})) / total)
-    return np.asarray(product)
+    return product
 
 
 VARIANTS: Mapping[str, Callable[[Statistics], BlockTucker]] = {

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.partition import Partition, as_index
+from tucket.blocks import as_index
+from tucket.partition import Partition
 from tucket.search import information, tensor_information, v_log_v
 from tucket.sources.dense import as_tensor
 from tucket.statistics import Statistics, collect

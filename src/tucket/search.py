@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import kernels
-from tucket.partition import Blocks, Partition
+from tucket.blocks import Blocks
+from tucket.partition import Partition
 from tucket.statistics import Statistics
 
 __all__ = ["Limits", "Step", "clusters", "information", "search", "segments", "tensor_information", "v_log_v"]

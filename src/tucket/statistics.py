@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket import kernels
-from tucket.partition import Blocks, Partition, check_partition, frozen
+from tucket.blocks import Blocks, frozen
+from tucket.partition import Partition, check_partition
 from tucket.sources.dense import as_tensor, check_shape_match, explain_values
 from tucket.tucker import BlockTucker
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.blocks import Blocks
 from tucket.kernels.sums import Moments, Sums
-from tucket.partition import Blocks
 
 __all__ = ["block_sums"]
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from tucket.partition import as_index
+from tucket.blocks import as_index
 
 __all__ = ["check_workers", "in_order"]
 

@@ -1,0 +1,259 @@
+"""What all Tucker models can do, and the rules that their parts must keep."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from tucket import archive, metrics
+from tucket.blocks import as_index, frozen
+from tucket.kernels.threads import check_workers, in_order
+from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["Index", "Model", "cast_part", "check_part", "check_parts", "check_range"]
+
+Index = SupportsIndex | slice | EllipsisType
+
+
+class Model(ABC):
+    """What all Tucker models can do; see `Tucker` and `BlockTucker`."""
+
+    __slots__ = ()
+
+    core: NDArray[Any]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """How many real numbers the model holds."""
+
+    @abstractmethod
+    def dense_factors(self) -> list[NDArray[Any]]:
+        """Return the factor matrices, one a mode, of shape (size, rank)."""
+
+    @abstractmethod
+    def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
+        """Carry one mode of `part` from its rank to the chosen rows of its full size."""
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Size of each mode of the core: no unfolding of the tensor has a larger rank."""
+        return self.core.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the core, the factors and the tensor."""
+        return self.core.dtype
+
+    def to_tensor(
+        self,
+        *,
+        out: NDArray[Any] | None = None,
+        dtype: DTypeLike | None = None,
+        workers: int | None = None,
+    ) -> NDArray[Any]:
+        """Return the whole tensor that the model stands for, dense.
+
+        Parameters
+        ----------
+        out : array of float32 or float64, of the model's shape
+            Where to write it; a new array if not given.
+        dtype : float32 or float64
+            Its type; that of `out`, or else of the model, if not given.
+        workers : int
+            How many threads may write; by default as many as the process has processors.
+        """
+        if out is None:
+            model = self.astype(self.dtype if dtype is None else dtype)
+            out = np.empty(self.shape, model.dtype)
+        else:
+            _check_out(out, self.shape, dtype)
+            model = self.astype(out.dtype)
+        model._write(out, check_workers(workers))
+        return out
+
+    def _write(self, out: NDArray[Any], workers: int) -> None:  # noqa: ARG002
+        out[...] = self[...]
+
+    def astype(self, dtype: DTypeLike) -> Self:
+        """Return the model in float32 or float64."""
+        target = _check_dtype(dtype)
+        return self if target == self.dtype else self._cast(target)
+
+    @abstractmethod
+    def _cast(self, dtype: np.dtype[Any]) -> Self:
+        """Return the model with all its parts of another type."""
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
+        rows, kept = _parse_index(index, self.shape)
+        counts = [len(range(size)[chosen]) for chosen, size in zip(rows, self.shape)]
+        part = self.core
+        # the mode that grows least goes first: the largest array is then written once
+        for mode in sorted(range(part.ndim), key=lambda mode: counts[mode] / self.rank[mode]):
+            part = self._expand(part, mode, rows[mode])
+        return part[kept]
+
+    def kl(self, x: ArrayLike, *, workers: int | None = None) -> float:
+        """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`."""
+        tensor = check_values(self._check_shape(x))
+        boxes, threads = slabs(tensor.shape), check_workers(workers)
+        return max(0.0, sum(in_order(lambda box: metrics.kl_sum(tensor[box], self[box]), boxes, threads)))
+
+    def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
+        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
+        tensor = check_values(self._check_shape(x))
+        scale = float(tensor.max())
+
+        def squares(box: tuple[slice, ...]) -> tuple[float, float]:
+            part = tensor[box]
+            return metrics.square_sum(part, self[box], scale), metrics.square_sum(part, 0, scale)
+
+        residuals, norms = zip(*in_order(squares, slabs(tensor.shape), check_workers(workers)))
+        return metrics.error_ratio(sum(residuals), sum(norms))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to exactly this path, as an npz archive of plain arrays; `load` reads it back.
+
+        It is written under a temporary name and renamed, so that no reader meets half a model.
+        """
+        archive.write(path, type(self).__name__, {"shape": np.array(self.shape), **self._to_arrays()})
+
+    @abstractmethod
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is saved."""
+
+    @classmethod
+    @abstractmethod
+    def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Model:
+        """Build a model from what was saved."""
+
+    def _check_shape(self, x: ArrayLike) -> NDArray[Any]:
+        tensor = as_tensor(x)
+        check_shape_match(tensor, self.shape, "the model")
+        return tensor
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the dense tensor, so that NumPy's functions take a model."""
+        if copy is False:
+            raise ValueError("a model holds no dense tensor to be shared; leave copy=False out")
+        return self.to_tensor().astype(dtype or self.dtype, copy=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
+        yield self.core
+        yield self.dense_factors()
+
+    def __repr__(self) -> str:
+        elements = math.prod(self.shape)
+        return (
+            f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype}): "
+            f"{self.n_parameters:,} parameters for {elements:,} elements, "
+            f"{elements / self.n_parameters:,.1f} x smaller"
+        )
+
+
+def check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """Return one part of a model as a read-only float array: of the core's type, or as it came, or else float64."""
+    array = check_values(as_tensor(values, name), name)
+    if dtype is None:
+        dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)
+    return frozen(cast_part(array, name, dtype))
+
+
+def check_parts(values: Iterable[ArrayLike], name: str, core: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return a part for each mode of the core."""
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name}: got a {type(values).__name__}; give one for each of the {core.ndim} modes")
+    parts = tuple(check_part(part, f"{name}[{mode}]", core.dtype) for mode, part in enumerate(values))
+    if len(parts) != core.ndim:
+        raise ValueError(f"{name}: got {len(parts)} for a core of {core.ndim} modes; give one a mode")
+    return parts
+
+
+def check_range(core: NDArray[Any], most: Iterable[Any]) -> None:
+    """Refuse a model whose tensor may be too large for its type: no entry exceeds this product."""
+    if math.prod(map(float, most), start=float(core.max())) > float(np.finfo(core.dtype).max):
+        raise ValueError(f"the core and what multiplies it are together too large for {core.dtype}; scale them down")
+
+
+def cast_part(array: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array in another float type, of which every entry must be in range."""
+    if array.dtype == dtype:
+        return array
+    with np.errstate(over="ignore", under="ignore"):
+        cast = array.astype(dtype)
+    lost = (cast == np.inf) | ((cast == 0) & (array > 0))
+    if lost.any():
+        raise ValueError(f"{name} holds {array[lost][0]}, which is out of {dtype}'s range; keep float64")
+    return cast
+
+
+def _check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        target = np.dtype(dtype)
+    except TypeError:
+        target = np.dtype(object)
+    if target not in (np.float32, np.float64):
+        raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+    return target
+
+
+def _check_out(out: object, shape: tuple[int, ...], dtype: DTypeLike | None) -> None:
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
+        raise TypeError(f"out: got a {type(out).__name__}; give a plain NumPy array")
+    if out.dtype not in (np.float32, np.float64) or not out.dtype.isnative:
+        raise TypeError(f"out: got an array of {out.dtype}; give one of float32 or float64")
+    if dtype is not None and out.dtype != _check_dtype(dtype):
+        raise TypeError(f"out: got an array of {out.dtype}, but dtype {np.dtype(dtype)}; leave dtype out")
+    check_shape_match(out, shape, "the model", "out")
+    if not out.flags.writeable:
+        raise ValueError("out: got a read-only array; give one that can be written to")
+
+
+def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple[int | slice, ...]]:
+    """Return a slice a mode, and what of the result is kept: an int drops its mode, as in NumPy."""
+    given = index if isinstance(index, tuple) else (index,)
+    dots = [place for place, entry in enumerate(given) if entry is ...]
+    if len(dots) > 1:
+        raise IndexError("an index may hold '...' only once")
+    if len(given) - len(dots) > len(shape):
+        raise IndexError(f"got {len(given) - len(dots)} indices for {len(shape)} modes of shape {shape}")
+    place = dots[0] if dots else len(given)
+    filled = (slice(None),) * (len(shape) - len(given) + len(dots))
+    rows: list[slice] = []
+    kept: list[int | slice] = []
+    for mode, (entry, size) in enumerate(zip((*given[:place], *filled, *given[place + 1 :]), shape)):
+        if isinstance(entry, slice):
+            try:
+                entry.indices(size)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"mode {mode}: cannot use {entry!r} as an index: {error}") from None
+            rows.append(entry)
+            kept.append(slice(None))
+            continue
+        at = as_index(entry)
+        if at is None:
+            raise TypeError(
+                f"mode {mode}: cannot use {entry!r} of type {type(entry).__name__} as an index; "
+                f"give ints, slices or '...'"
+            )
+        if not -size <= at < size:
+            raise IndexError(f"mode {mode}: index {at} is out of range for size {size}")
+        rows.append(slice(at % size, at % size + 1))
+        kept.append(0)
+    return rows, tuple(kept)
