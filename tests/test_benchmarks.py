@@ -41,8 +41,7 @@ def test_ratio_is_that_of_the_medians() -> None:
 
     found = compare(Pair(lambda: spend(300_000), lambda: spend(100_000), share=0.5))
     assert found.ratio == pytest.approx(found.seconds / found.baseline_seconds / 0.5)
-    assert found.lowest <= found.highest
-    assert 3 < found.ratio < 12
+    assert 0 < found.lowest <= found.highest
 
 
 def test_asv_sees_every_case() -> None:

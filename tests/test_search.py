@@ -196,3 +196,12 @@ def test_digits_reach_the_known_figure() -> None:
 
     x = load_digits().images
     assert tk.ltr(x, (100, 4, 4)).kl(x) / x.sum() <= 0.228
+
+
+@pytest.mark.parametrize("blocks", ["segments", "clusters"])
+def test_many_blocks_of_a_long_mode(blocks: Any) -> None:
+    """As many blocks as no table of intervals could be made for."""
+    x = np.random.default_rng(0).random((20_000, 4))
+    model = tk.ltr(x, (9_000, 2), blocks=blocks)
+    assert model.rank == (9_000, 2)
+    assert model.kl(x) <= tk.ltr(x, (9_000, 2), blocks="uniform").kl(x)

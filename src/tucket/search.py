@@ -67,14 +67,16 @@ def segments(unfolding: Unfolding, blocks: Blocks) -> Blocks:
     prefix = np.zeros((size + 1, unfolding.shape[1] + 1))
     np.cumsum(unfolding, axis=0, out=prefix[1:, :-1])
     np.cumsum(unfolding.sum(axis=1), out=prefix[1:, -1])
-    grid = np.arange(min(size, max(SKETCH, rank)) + 1) * size // min(size, max(SKETCH, rank))
-    sketch = prefix[grid]
-    if len(grid) ** 2 * prefix.shape[1] // 2 <= EXACT:
-        starts = grid[scores.best_chain(scores.score_intervals(sketch), rank)]
-    else:
-        starts = grid[scores.best_chain(_chi_square(sketch), rank)]
-    if len(grid) <= size or len(grid) ** 2 * prefix.shape[1] // 2 > EXACT:
-        starts = scores.polish(prefix, starts, 2 * (size // len(grid) + 1))
+    if rank > SKETCH:  # too many blocks to look at all intervals
+        start = blocks if blocks.contiguous else Blocks.uniform(size, rank)
+        return Blocks.from_starts(size, scores.polish(prefix, start.starts.copy(), 2 * size // rank))
+    cells = min(size, SKETCH)
+    grid = np.arange(cells + 1) * size // cells
+    exact = cells**2 * prefix.shape[1] // 2 <= EXACT
+    intervals = scores.score_intervals(prefix[grid]) if exact else _chi_square(prefix[grid])
+    starts = grid[scores.best_chain(intervals, rank)]
+    if cells < size or not exact:
+        starts = scores.polish(prefix, starts, 2 * (size // cells + 1))
     return Blocks.from_starts(size, starts)
 
 
