@@ -205,3 +205,13 @@ def test_many_blocks_of_a_long_mode(blocks: Any) -> None:
     model = tk.ltr(x, (9_000, 2), blocks=blocks)
     assert model.rank == (9_000, 2)
     assert model.kl(x) <= tk.ltr(x, (9_000, 2), blocks="uniform").kl(x)
+
+
+@pytest.mark.parametrize("exponent", [-990, 40, 990])
+def test_scale_changes_no_choice(exponent: int) -> None:
+    x = np.random.default_rng(0).gamma(0.3, size=(20, 15, 10))
+    x[x < 0.1] = 0
+    scaled = x * 2.0**exponent
+    for blocks in ("segments", "clusters"):
+        assert tk.ltr(scaled, 3, blocks=blocks).partition == tk.ltr(x, 3, blocks=blocks).partition
+    assert tk.ltr(scaled, retain=0.5).partition == tk.ltr(x, retain=0.5).partition

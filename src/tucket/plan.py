@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tucket.blocks import Blocks
 from tucket.partition import Partition, check_mode_rank, check_rng, in_mode, one_a_mode, one_rank_a_mode
-from tucket.search import Limits, Step, clusters, search, segments, tensor_information
+from tucket.search import Limits, Step, clusters, search, segments, tensor_correlation
 from tucket.statistics import Statistics
 
 __all__ = ["Plan", "Strategy", "choose", "make_plan"]
@@ -69,8 +69,8 @@ class Plan:
             return self.start
         callback = limits.callback
         if callback is not None:
-            whole = tensor_information(statistics)
-            limits = replace(limits, callback=lambda sweep, kept: callback(sweep, max(0.0, whole - kept)))
+            whole, total = tensor_correlation(statistics), statistics.total
+            limits = replace(limits, callback=lambda sweep, kept: callback(sweep, total * max(0.0, whole - kept)))
         return search(tensor, self.start, self.steps, self.rng, limits, workers)
 
 
@@ -94,7 +94,7 @@ def make_plan(blocks: object, rank: object, rng: object, base: Partition) -> Pla
             "rank is missing; give an int, or one a mode with None where a mode stays whole, or your own blocks"
         )
     ranks = one_rank_a_mode(rank, base.shape)
-    if rng is None and not any(choice == "random" for choice in choices if isinstance(choice, str)):
+    if rng is None and all(way.step for way in ways if way and way.needs_rng):
         rng = 0  # the same search for the same data
     generator = check_rng(rng) if any(way and way.needs_rng for way in ways) else None
     start = tuple(

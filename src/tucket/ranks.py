@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.blocks import as_index
+from tucket.metrics import total_correlation
 from tucket.partition import Partition
-from tucket.search import information, tensor_information, v_log_v
+from tucket.search import tensor_correlation, v_log_v
 from tucket.sources.dense import as_tensor
 from tucket.statistics import Statistics, collect
 
@@ -78,7 +79,9 @@ class InformationCurve:
             free = math.prod(point.rank) - 1 + sum(s - r for s, r in zip(point.partition.shape, point.rank))
             return point.kl + free / 2 * math.log(max(self.total, 1))
 
-        return min(self.joint, key=length)
+        least = min(map(length, self.joint))
+        # points with only one mode cut are the same tensor: of equals, the smallest
+        return next(point for point in reversed(self.joint) if length(point) <= least + 1e-9 * abs(least))
 
     def knee(self) -> Point:
         """Return the point of the joint path farthest above the line from its smallest to its largest model."""
@@ -171,12 +174,12 @@ def information_curve(
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
     """Yield the finest point and ever coarser ones: each joins the neighbours that lose least a parameter saved."""
-    whole, kept = tensor_information(statistics), information(statistics.core)
-    core = Shrinking(statistics.core, modes)
+    whole, kept, total = tensor_correlation(statistics), total_correlation(statistics.core), statistics.total
+    core = Shrinking(statistics.core / (total or 1.0), modes)
     while True:
         share = min(1.0, max(0.0, kept / whole)) if whole > 0 else 1.0
         grid = Partition.from_starts(statistics.rank, core.starts)
-        yield Point(statistics.partition.compose(grid), max(0.0, whole - kept), share)
+        yield Point(statistics.partition.compose(grid), total * max(0.0, whole - kept), share)
         step = core.cheapest()
         if step is None:
             return

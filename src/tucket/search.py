@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from tucket import kernels
 from tucket.blocks import Blocks
+from tucket.metrics import total_correlation
 from tucket.partition import Partition
 from tucket.statistics import Statistics
 
-__all__ = ["Limits", "Step", "clusters", "information", "search", "segments", "tensor_information", "v_log_v"]
+__all__ = ["Limits", "Step", "clusters", "search", "segments", "tensor_correlation", "v_log_v"]
 
 EXACT = 10_000_000
 """Logarithms up to which all intervals of a mode are scored exactly."""
@@ -165,22 +166,13 @@ def join(core: NDArray[Any], mode: int, blocks: Blocks) -> NDArray[np.float64]:
     return kernels.block_sums(core, whole.replace(mode, blocks)).core
 
 
-def information(core: NDArray[np.float64]) -> float:
-    r"""Return S times the total correlation of block sums: the part of the tensor's that they keep."""
-    total = core.sum()
-    axes = set(range(core.ndim))
-    masses = [core.sum(axis=tuple(axes - {mode})) for mode in axes]
-    joint = v_log_v(core).sum() + (core.ndim - 1) * v_log_v(total)
-    return float(joint - sum(v_log_v(mass).sum() for mass in masses))
-
-
-def tensor_information(statistics: Statistics) -> float:
-    """Return S times the total correlation of the tensor, or, without its moments, of its block sums."""
-    if statistics.moments is None:
-        return information(statistics.core)
-    ends = (len(statistics.shape) - 1) * v_log_v(statistics.total)
-    masses = sum(v_log_v(marginal).sum() for marginal in statistics.marginals)
-    return float(statistics.moments.v_log_v + ends - masses)
+def tensor_correlation(statistics: Statistics) -> float:
+    """Return the total correlation of the tensor, or, without its moments, of its block sums."""
+    if statistics.moments is None or statistics.total == 0:
+        return total_correlation(statistics.core)
+    total = statistics.total
+    marginals = sum(v_log_v(marginal / total).sum() for marginal in statistics.marginals)
+    return float(statistics.moments.v_log_v / total - math.log(total) - marginals)
 
 
 def v_log_v(values: Any) -> Any:
@@ -194,7 +186,7 @@ Step = Callable[[Unfolding, Blocks], Blocks]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to stop, and whom to tell: `callback(sweep, information kept)` after every sweep."""
+    """When to stop, and whom to tell: `callback(sweep, total correlation kept)` after every sweep."""
 
     sweeps: int = 50
     deadline: float = math.inf
@@ -255,7 +247,7 @@ def descend(
 ) -> tuple[Partition, float]:
     """Improve the blocks mode after mode, a pass over the data each, until nothing is gained.
 
-    Return them, and the information that they keep.
+    Return them, and the total correlation that they keep.
     """
     kept, sweep = -math.inf, 0
     exact = clusters not in steps and _work(partition, steps) < LONG
@@ -268,8 +260,9 @@ def descend(
                 continue
             whole = partition.replace(mode, Blocks.uniform(blocks.size, blocks.size))
             core = kernels.block_sums(tensor, whole, workers).core
+            core /= core.sum() or 1.0  # shares of the whole: no scale is too large or too small
             better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks)
-            now, then = (information(join(core, mode, these)) for these in (better, blocks))
+            now, then = (total_correlation(join(core, mode, these)) for these in (better, blocks))
             if now > then:
                 partition = partition.replace(mode, better)
             kept = max(now, then)
