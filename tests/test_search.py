@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 import tucket as tk
 from strategies import blocks as any_blocks
 from strategies import partitions, tensors
-from tucket import search
+from tucket import kernels, search
 from tucket.blocks import Blocks
+from tucket.sources.dense import slabs
 
 SMALL = ("u1", "<f8", "<f4")
 
@@ -168,6 +169,41 @@ def test_statistics_are_searched_without_the_data() -> None:
     fixed = tk.ltr(stats, (3, None, None), blocks=("segments", [0, 4], None))
     assert fixed.rank == (3, 2, 8)
     assert fixed.partition[1].starts.tolist() == [0, 4]
+
+
+@pytest.mark.parametrize("blocks", ["segments", "clusters"])
+@settings(max_examples=25)
+@given(x=tensors(min_dims=2, max_dims=4, dtypes=SMALL), data=st.data())
+def test_a_file_is_read_once_a_sweep(
+    x: NDArray[Any], data: st.DataObject, blocks: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """All modes move after one look at each piece of the tensor, and nothing is lost."""
+    path = tmp_path_factory.mktemp("mapped") / "x.npy"
+    np.save(path, x)
+    rank = [data.draw(st.integers(1, size)) for size in x.shape]
+    start, steps = tk.Partition.uniform(x.shape, rank), [getattr(search, blocks)] * x.ndim
+    reads: list[tuple[int, ...]] = []
+    sweeps: list[float] = []
+
+    def counted(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+        reads.append(shape)
+        return slabs(shape, most)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "PIECE", data.draw(st.integers(1, x.size)))
+        mapped: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r"))
+        patch.setattr(search, "slabs", counted)
+        limits = search.Limits(callback=lambda _, kept: sweeps.append(kept))
+        found, kept = search.descend(mapped, start, steps, limits, None)
+    assert len(sweeps) == len(reads)
+    assert all(later >= earlier - 1e-12 for earlier, later in itertools.pairwise(sweeps))
+    if sweeps:
+        assert (
+            kept
+            == sweeps[-1]
+            == pytest.approx(tk.metrics.total_correlation(kernels.block_sums(x, found).core), abs=1e-12)
+        )
+    assert kl(x, found) <= kl(x, start) + slack(x)
 
 
 @pytest.mark.parametrize("blocks", ["segments", "clusters"])

@@ -121,6 +121,13 @@ class Blocks:
             return self.labels[rows]
         return np.searchsorted(self._cuts, np.array(chosen, np.intp), side="right") - 1
 
+    def within(self, rows: slice) -> tuple[Blocks, NDArray[np.intp]]:
+        """Return the blocks of some of the indices, numbered anew, and which of these they are."""
+        if len(range(self.size)[rows]) == self.size:
+            return self, np.arange(self.rank)
+        seen, labels = np.unique(self.labels_at(rows), return_inverse=True)
+        return Blocks.from_labels(labels), seen
+
     @property
     def starts(self) -> NDArray[np.intp]:
         """First index of each block, for contiguous blocks."""

@@ -174,6 +174,20 @@ class Partition:
         """Return the same partition but for one mode."""
         return Partition((*self.modes[:mode], blocks, *self.modes[mode + 1 :]))
 
+    def within(self, box: Sequence[slice]) -> tuple[Partition, tuple[NDArray[np.intp], ...]]:
+        """Return the partition of a part of the tensor, and where its blocks are among these: an index of the core.
+
+        Examples
+        --------
+        >>> part, place = Partition.uniform((8, 4), (4, 2)).within((slice(3, 5), slice(0, 4)))
+        >>> part.shape, part.rank
+        ((2, 4), (2, 2))
+        >>> place[0].ravel()
+        array([1, 2])
+        """
+        blocks, places = zip(*(mode.within(rows) for mode, rows in zip(self.modes, box)))
+        return Partition(blocks), np.ix_(*places)
+
     def __getitem__(self, mode: int) -> Blocks:
         if not -len(self) <= mode < len(self):
             raise IndexError(f"mode {mode} is out of range for {len(self)} modes of shape {self.shape}")

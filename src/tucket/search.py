@@ -23,14 +23,19 @@ from numpy.typing import NDArray
 
 from tucket import kernels
 from tucket.blocks import Blocks
+from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.partition import Partition
+from tucket.sources.dense import is_mapped, slabs
 from tucket.statistics import Statistics
 
-__all__ = ["Limits", "Step", "clusters", "search", "segments", "tensor_correlation", "v_log_v"]
+__all__ = ["Limits", "Step", "clusters", "search", "segments", "tensor_correlation", "unfold", "v_log_v"]
 
 EXACT = 10_000_000
 """Logarithms up to which all intervals of a mode are scored exactly."""
+
+SHARE = 1_000_000
+"""Logarithms from which another thread pays for starting it."""
 
 SINGLE = 20_000_000
 """Logarithms up to which indices are moved one by one."""
@@ -53,10 +58,13 @@ FORBIDDEN = -1e300
 CHUNK = 1 << 22
 """Scores of indices against blocks that are held at a time."""
 
+PIECE = 1 << 24
+"""Entries of a tensor that are read for all modes before the next are."""
+
 Unfolding = NDArray[np.float64]
 
 
-def segments(unfolding: Unfolding, blocks: Blocks) -> Blocks:
+def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     """Return as many contiguous blocks of one mode, of largest score with those of the other modes fixed.
 
     Exactly so for modes of moderate size. For others by the chi-square approximation of the score, of a sketch
@@ -74,11 +82,22 @@ def segments(unfolding: Unfolding, blocks: Blocks) -> Blocks:
     cells = min(size, SKETCH)
     grid = np.arange(cells + 1) * size // cells
     exact = cells**2 * prefix.shape[1] // 2 <= EXACT
-    intervals = scores.score_intervals(prefix[grid]) if exact else _chi_square(prefix[grid])
+    intervals = _exact(prefix[grid], workers) if exact else _chi_square(prefix[grid])
     starts = grid[scores.best_chain(intervals, rank)]
     if cells < size or not exact:
         starts = scores.polish(prefix, starts, 2 * (size // cells + 1))
     return Blocks.from_starts(size, starts)
+
+
+def _exact(prefix: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
+    """Score every interval."""
+    from tucket.kernels import scores
+
+    workers = min(workers, 1 + len(prefix) * prefix.size // 2 // SHARE)
+    table = np.zeros((len(prefix),) * 2)
+    for _ in in_order(lambda first: scores.score_intervals(prefix, table, first, workers), range(workers), workers):
+        pass
+    return table
 
 
 def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -98,7 +117,7 @@ def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(squares, mass, where=mass > 0, out=np.zeros_like(squares))
 
 
-def clusters(unfolding: Unfolding, blocks: Blocks) -> Blocks:
+def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:  # noqa: ARG001
     """Move every index of one mode to the block that fits it best, and again, until none moves.
 
     Never worse than what is given. A block that is left empty takes the index that fits its own block worst.
@@ -181,7 +200,7 @@ def v_log_v(values: Any) -> Any:
     return values * np.log(values, where=values > 0, out=np.zeros_like(values))
 
 
-Step = Callable[[Unfolding, Blocks], Blocks]
+Step = Callable[[Unfolding, Blocks, int], Blocks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,30 +264,62 @@ def descend(
     limits: Limits,
     workers: int | None,
 ) -> tuple[Partition, float]:
-    """Improve the blocks mode after mode, a pass over the data each, until nothing is gained.
+    """Improve the blocks, sweep after sweep, until nothing is gained; return them, and the information they keep.
 
-    Return them, and the total correlation that they keep.
+    In memory, where a pass costs little, the modes take their turns, a pass each. A tensor in a file is read once
+    a sweep, and all modes move at once. Together they may keep less than the best of them moved alone, whose gain
+    is known; then it alone moves. So nothing is ever lost.
     """
-    kept, sweep = -math.inf, 0
+    modes = [mode for mode, step in enumerate(steps) if step and 1 < partition[mode].rank < partition[mode].size]
+    turns = [modes] if is_mapped(tensor) else [[mode] for mode in modes]
     exact = clusters not in steps and _work(partition, steps) < LONG
-    gain = 1e-12 if exact else TOLERANCE
-    while limits.allow(sweep):
-        before = kept
-        for mode, step in enumerate(steps):
-            blocks = partition[mode]
-            if step is None or blocks.rank in (1, blocks.size):
+    tolerance = 1e-12 if exact else TOLERANCE
+    best, kept, sweep, threads = partition, -math.inf, 0, check_workers(workers)
+    stale = set(modes)  # contiguous blocks that are the best stay so until those of another mode change
+    while modes and limits.allow(sweep):
+        sweep, gains = sweep + 1, 0.0
+        for turn in turns:
+            if stale.isdisjoint(turn):
                 continue
-            whole = partition.replace(mode, Blocks.uniform(blocks.size, blocks.size))
-            core = kernels.block_sums(tensor, whole, workers).core
-            core /= core.sum() or 1.0  # shares of the whole: no scale is too large or too small
-            better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks)
-            now, then = (total_correlation(join(core, mode, these)) for these in (better, blocks))
-            if now > then:
-                partition = partition.replace(mode, better)
-            kept = max(now, then)
-        sweep += 1
+            cores = unfold(tensor, partition, turn, workers)
+            now = total_correlation(join(cores[0], turn[0], partition[turn[0]]))
+            if partition != best and now < kept:
+                partition, gains = best, math.inf
+                continue
+            together, best, kept = partition, partition, now
+            for mode, core in zip(turn, cores):
+                step, blocks = steps[mode], partition[mode]
+                assert step is not None
+                better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks, threads)
+                then = total_correlation(join(core, mode, better))
+                stale -= {mode} if step is segments else set()
+                if then > now:
+                    stale |= set(modes) - {mode}
+                    together, gains = together.replace(mode, better), gains + then - now
+                if then > kept:
+                    best, kept = partition.replace(mode, better), then
+            partition = together
         if limits.callback:
             limits.callback(sweep, kept)
-        if kept <= before + gain * abs(before):
+        if gains <= tolerance * abs(kept):
             break
-    return partition, kept
+    return best, kept
+
+
+def unfold(
+    tensor: NDArray[Any], partition: Partition, modes: Sequence[int], workers: int | None
+) -> list[NDArray[np.float64]]:
+    """Sum the tensor over the blocks of all modes but one, for each of these, in one pass.
+
+    A piece of the tensor is read for all of them while it is at hand. The sums are shares of the whole: then no
+    scale is too large or too small.
+    """
+    cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in modes]
+    cores = [np.zeros(cut.rank) for cut in cuts]
+    for box in slabs(tensor.shape, PIECE if len(modes) > 1 else tensor.size):
+        for core, cut in zip(cores, cuts):
+            inside, place = cut.within(box)
+            core[place] += kernels.block_sums(tensor[box], inside, workers).core
+    for core in cores:
+        core /= core.sum() or 1.0
+    return cores

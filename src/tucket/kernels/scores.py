@@ -27,14 +27,15 @@ def score(a, b, sign):
 
 
 @summing
-def score_intervals(prefix):
-    """Score every interval of rows, given their running sums: entry [a, b] is that of rows a to b - 1."""
+def score_intervals(prefix, scores, first, step):
+    """Score intervals of rows, given their running sums: entry [a, b] is that of rows a to b - 1.
+
+    Of those that begin at `first` and at every so many rows from there.
+    """
     edges = prefix.shape[0]
-    scores = np.zeros((edges, edges))
-    for first in range(edges):
-        for last in range(first + 1, edges):
-            scores[first, last] = score(prefix[last], prefix[first], -1.0)
-    return scores
+    for a in range(first, edges, step):
+        for b in range(a + 1, edges):
+            scores[a, b] = score(prefix[b], prefix[a], -1.0)
 
 
 @summing

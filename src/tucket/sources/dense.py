@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_tensor", "check_shape_match", "check_values", "explain_values", "slabs"]
+__all__ = ["as_tensor", "check_shape_match", "check_values", "explain_values", "is_mapped", "slabs"]
 
 SLAB = 1 << 20
 """Elements a slab: large enough to forget Python's overhead, small enough for temporary copies."""
@@ -41,6 +42,14 @@ def as_tensor(x: ArrayLike, name: str = "x") -> NDArray[Any]:
         empty = tensor.shape.index(0)
         raise ValueError(f"mode {empty} of {name} is empty (shape {tensor.shape}); give at least one index")
     return tensor
+
+
+def is_mapped(tensor: NDArray[Any]) -> bool:
+    """Say whether the entries lie in a file, which every pass over them reads again."""
+    owner: Any = tensor
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return isinstance(owner, mmap)
 
 
 def check_shape_match(tensor: NDArray[Any], shape: tuple[int, ...], owner: str, name: str = "x") -> None:
