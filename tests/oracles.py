@@ -91,3 +91,32 @@ def unfolding_rank(tensor: Dense, mode: int) -> int:
     unfolded = np.moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
     top = unfolded.max()
     return int(np.linalg.matrix_rank(unfolded / top, tol=1e-9)) if top else 0
+
+
+def expand(core: Dense, factors: Sequence[Dense]) -> Dense:
+    """The tensor of a Tucker model, by its definition: one term a combination of components."""
+    tensor = np.zeros([len(factor) for factor in factors])
+    for components in np.ndindex(core.shape):
+        term: Dense = np.asarray(core[components])
+        for factor, component in zip(factors, components):
+            term = np.multiply.outer(term, factor[:, component])
+        tensor += term
+    return tensor
+
+
+def derivatives(weights: Dense, core: Dense, factors: Sequence[Dense]) -> tuple[Dense, list[Dense]]:
+    """The derivatives of sum(weights * Q) by the core and the factors of Q, which are linear in each."""
+    by_core = np.zeros_like(core)
+    for components in np.ndindex(core.shape):
+        one = np.zeros_like(core)
+        one[components] = 1
+        by_core[components] = (weights * expand(one, factors)).sum()
+    by_factors = []
+    for mode, factor in enumerate(factors):
+        found = np.zeros_like(factor)
+        for entry in np.ndindex(factor.shape):
+            one = np.zeros_like(factor)
+            one[entry] = 1
+            found[entry] = (weights * expand(core, [*factors[:mode], one, *factors[mode + 1 :]])).sum()
+        by_factors.append(found)
+    return by_core, by_factors

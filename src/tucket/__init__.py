@@ -10,6 +10,7 @@
 
 from tucket import metrics
 from tucket.blocks import Blocks
+from tucket.ntd import Fit, ntd
 from tucket.partition import Partition
 from tucket.projection import best_rank1, ltr
 from tucket.ranks import InformationCurve, information_curve
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BlockTucker",
     "Blocks",
+    "Fit",
     "InformationCurve",
     "Partition",
     "Statistics",
@@ -31,4 +33,5 @@ __all__ = [
     "load",
     "ltr",
     "metrics",
+    "ntd",
 ]

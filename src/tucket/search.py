@@ -29,7 +29,18 @@ from tucket.partition import Partition
 from tucket.sources.dense import is_mapped, slabs
 from tucket.statistics import Statistics
 
-__all__ = ["Limits", "Step", "clusters", "search", "segments", "tensor_correlation", "unfold", "v_log_v"]
+__all__ = [
+    "Limits",
+    "Step",
+    "clusters",
+    "descend",
+    "reassign",
+    "search",
+    "segments",
+    "tensor_correlation",
+    "unfold",
+    "v_log_v",
+]
 
 EXACT = 10_000_000
 """Logarithms up to which all intervals of a mode are scored exactly."""
@@ -117,7 +128,18 @@ def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(squares, mass, where=mass > 0, out=np.zeros_like(squares))
 
 
-def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:  # noqa: ARG001
+def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
+    """Move indices of one mode, first all at once and then one by one, to the blocks that fit them best.
+
+    Never worse than what is given.
+    """
+    found = reassign(unfolding, blocks, workers)
+    if unfolding.size * blocks.rank > SINGLE:
+        return found
+    return Blocks.from_labels(_move_one_by_one(unfolding, found.labels))
+
+
+def reassign(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:  # noqa: ARG001
     """Move every index of one mode to the block that fits it best, and again, until none moves.
 
     Never worse than what is given. A block that is left empty takes the index that fits its own block worst.
@@ -128,8 +150,6 @@ def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks: 
         if np.array_equal(moved, labels):
             break
         labels = moved
-    if unfolding.size * blocks.rank <= SINGLE:
-        labels = _move_one_by_one(unfolding, labels)
     return Blocks.from_labels(labels)
 
 
@@ -251,7 +271,7 @@ def _work(partition: Partition, steps: Sequence[Step | None]) -> int:
     """Estimate the logarithms of a sweep."""
     core = math.prod(partition.rank)
     return sum(
-        core * blocks.size if step is clusters else core * blocks.size**2 // (2 * blocks.rank)
+        core * blocks.size**2 // (2 * blocks.rank) if step is segments else core * blocks.size
         for blocks, step in zip(partition.modes, steps)
         if step
     )
@@ -272,7 +292,7 @@ def descend(
     """
     modes = [mode for mode, step in enumerate(steps) if step and 1 < partition[mode].rank < partition[mode].size]
     turns = [modes] if is_mapped(tensor) else [[mode] for mode in modes]
-    exact = clusters not in steps and _work(partition, steps) < LONG
+    exact = all(step in (None, segments) for step in steps) and _work(partition, steps) < LONG
     tolerance = 1e-12 if exact else TOLERANCE
     best, kept, sweep, threads = partition, -math.inf, 0, check_workers(workers)
     stale = set(modes)  # contiguous blocks that are the best stay so until those of another mode change

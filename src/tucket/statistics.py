@@ -119,7 +119,8 @@ class Statistics:
         """
         core = self.core
         for mode, blocks in enumerate(self.partition.quotient(partition).modes):
-            core = blocks.sum(core, axis=mode)
+            if not blocks.is_whole:
+                core = blocks.sum(core, axis=mode)
         return Statistics(partition, _frozen(core), self.marginals, self.moments, self.kernel)
 
     def project(self) -> BlockTucker:

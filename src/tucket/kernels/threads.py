@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tucket.blocks import as_index
 
-__all__ = ["check_workers", "in_order"]
+__all__ = ["check_workers", "in_order", "without_threads_of_blas"]
 
 MOST = 1024
 
@@ -41,6 +42,22 @@ def available() -> int:
         return max(1, min(count, int(quota) // int(period)))
     except (OSError, ValueError):  # no such control group, or no quota: "max"
         return count
+
+
+@cache
+def _libraries() -> Any:
+    """Find the libraries of linear algebra that this process has loaded."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def without_threads_of_blas() -> Any:
+    """Make matrix products keep to the thread that asks for them, within the context that is returned.
+
+    A product of data that one thread has just put into its own cache is slower on two.
+    """
+    return _libraries().limit(limits=1, user_api="blas")
 
 
 def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:

@@ -1,0 +1,181 @@
+r"""Coarse to fine: a tensor through ever finer blocks, each view a small tensor at a known distance to the whole.
+
+Let every mode have a measure: for least squares the number of indices, for the divergence their mass. A model that
+spreads what it puts on a block over the block's indices in proportion to the measure is given by its block sums H,
+and its distance from the tensor P, with block sums G, is exactly
+
+.. math:: D(P; Q) = D(P; \hat{P}) + D(G; H)
+
+with :math:`\hat{P}` the tensor's own block sums, spread in the same way: for the divergence the projection of LTR
+(Pythagoras), for least squares the block averages, where sums count by the inverse number of their indices. So a
+decomposition of G is one of P, and a start for the next finer level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.metrics import total_correlation
+from tucket.model import Model
+from tucket.partition import Partition
+from tucket.search import Limits, descend, reassign, tensor_correlation, unfold
+from tucket.statistics import Statistics, collect
+from tucket.updates.data import Data, Matrix
+
+__all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid"]
+
+COARSEST = 1 << 19
+"""Cells up to which a level is not seen through a coarser one first."""
+
+KEPT = 0.5
+"""Share of the information that a coarser level must keep to be of use."""
+
+FULL, SKETCH = 1 << 27, 1 << 22
+"""Entries up to which a tensor is decomposed to its single indices unless told otherwise, and the cells else."""
+
+SEARCH = 1 << 34
+"""Products up to which the blocks of a mode are searched for; more indices than that stay with their neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
+
+    `offset` is the distance of the whole tensor from its own blocks, spread out: a divergence, or a squared one.
+    `kept` is the total correlation of the block sums.
+    """
+
+    partition: Partition
+    data: Data
+    measures: tuple[Matrix, ...]
+    offset: float
+    kept: float
+
+    @property
+    def metric(self) -> list[Matrix]:
+        """Weights of the blocks of each mode by which a difference of sums counts: none without measure."""
+        return [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.measures]
+
+    def prolong(self, factors: Sequence[Matrix], fine: Level) -> list[Matrix]:
+        """Spread the rows of the factors over the blocks of a finer level."""
+        quotient = fine.partition.quotient(self.partition)
+        return [
+            blocks.expand(factor * np.square(weights)[:, None]) * measure[:, None]
+            for factor, weights, blocks, measure in zip(factors, self.metric, quotient.modes, fine.measures)
+        ]
+
+    def restrict(self, model: Model) -> tuple[Matrix, list[Matrix]]:
+        """Return the block sums of a model of the whole tensor, as a model."""
+        factors = zip(self.partition.modes, model.dense_factors())
+        return model.core * np.float64(self.data.scale), [blocks.sum(factor) for blocks, factor in factors]
+
+
+class Pyramid:
+    """A tensor and its levels, from the coarsest, measured by mass or by number of indices.
+
+    The statistics are those of some partition, and the levels' are no finer, but for that of single indices, the
+    tensor itself. `total` is in the unit of the data.
+    """
+
+    def __init__(
+        self, tensor: NDArray[Any], statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
+    ) -> None:
+        mean = statistics.total / tensor.size
+        # entries whose squares might leave float64 are counted in a unit of their own size
+        self.scale = 1.0 if mean == 0 or 1e-90 < mean < 1e90 else 2.0 ** -round(math.log2(mean))
+        self.data = Data(tensor, self.scale, workers)
+        self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
+        self.information = tensor_correlation(statistics)
+        self.whole = self._level(Partition.uniform(tensor.shape, tensor.shape))
+        levels = [
+            self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
+        ]
+        self.levels = [level for level in levels[:-1] if level.kept >= KEPT * self.information] + levels[-1:]
+
+    def _level(self, partition: Partition) -> Level:
+        if self.by_mass:
+            marginals = self.statistics.marginals
+            measures = tuple(blocks.sum(m) * self.scale for blocks, m in zip(partition.modes, marginals))
+        else:
+            measures = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
+        if all(blocks.is_whole for blocks in partition.modes):
+            return Level(partition, self.data, measures, 0.0, self.information)
+        core = self.statistics.coarsen(partition).core
+        level = Level(partition, replace(self.data, tensor=core), measures, 0.0, total_correlation(core))
+        if self.by_mass:
+            lost = self.total * (self.information - level.kept)
+        else:
+            lost = self._square_sum() - level.data.square_sum(level.metric)
+        return replace(level, offset=max(0.0, lost))
+
+    def _square_sum(self) -> float:
+        if self.scale == 1.0 and self.statistics.moments:
+            return self.statistics.moments.v_squared
+        return self.data.square_sum([np.ones(size) for size in self.data.shape])
+
+
+def make_pyramid(
+    tensor: NDArray[Any],
+    rank: Sequence[int],
+    finest: Partition | int | None,
+    coarse: bool,
+    by_mass: bool,
+    workers: int,
+) -> Pyramid:
+    """Look at a tensor for its levels, down to the finest, with coarser ones or without.
+
+    The finest has these blocks, or at most so many cells, or else a cell for every entry.
+    """
+    whole = Partition.uniform(tensor.shape, tensor.shape)
+    if isinstance(finest, int) and finest < tensor.size:
+        statistics = sketch(tensor, rank, finest, workers)
+        return Pyramid(tensor, statistics, [statistics.partition], by_mass, workers)
+    last = finest if isinstance(finest, Partition) else whole
+    partitions = list(coarser_and_coarser(last, rank, COARSEST)) if coarse else [last]
+    seen = next((partition for partition in partitions if partition != whole), Partition.uniform(tensor.shape, 1))
+    statistics = collect(tensor, seen, moments=True, workers=workers)
+    return Pyramid(tensor, statistics, partitions[::-1], by_mass, workers)
+
+
+def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) -> Iterator[Partition]:
+    """Yield a partition and ever coarser ones, until one has at most so many cells.
+
+    Neighbouring blocks of every mode are joined in pairs, but to no less than its rank.
+    """
+    while True:
+        yield partition
+        sizes = tuple(min(size, max(r, -(-size // 2))) for r, size in zip(rank, partition.rank))
+        if math.prod(partition.rank) <= most or sizes == partition.rank:
+            return
+        partition = partition.compose(Partition.uniform(partition.rank, sizes))
+
+
+def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -> Statistics:
+    """Return the statistics of a large tensor under about so many cells that keep much of its information.
+
+    Four looks. One at blocks of neighbours, which tells of few blocks of every mode that are of some use; two at
+    each mode whole against the few blocks of the others, which tell which of its indices are alike; and one at the
+    blocks of those.
+    """
+    *_, uniform = coarser_and_coarser(Partition.uniform(tensor.shape, tensor.shape), rank, most)
+    plain = collect(tensor, uniform, moments=True, workers=workers)
+    start = Partition.uniform(uniform.rank, rank)
+    few = uniform.compose(descend(plain.core, start, [reassign] * tensor.ndim, Limits(sweeps=2), workers)[0])
+    fine, modes = uniform, [mode for mode, size in enumerate(tensor.shape) if uniform[mode].rank < size]
+    for is_second in (False, True):
+        seen = few
+        for mode, core in zip(modes, unfold(tensor, seen, modes, workers)):
+            rows = np.moveaxis(core, mode, 0).reshape(tensor.shape[mode], -1)
+            few = few.replace(mode, reassign(rows, few[mode], workers))
+            if is_second and rows.size * uniform[mode].rank <= SEARCH:
+                fine = fine.replace(mode, reassign(rows, uniform[mode], workers))
+    found = collect(tensor, fine, workers=workers)
+    if total_correlation(found.core) < total_correlation(plain.core):
+        return plain
+    return replace(found, moments=plain.moments)

@@ -1,0 +1,60 @@
+"""Where an iterative decomposition starts: from LTR, from singular vectors, or anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tucket.blocks import Blocks
+from tucket.partition import Partition
+from tucket.search import Limits, clusters, descend, reassign, search
+from tucket.statistics import collect
+from tucket.updates.data import Data, Matrix
+
+__all__ = ["STARTS", "Start"]
+
+Start = Callable[[Data, tuple[int, ...], np.random.Generator], tuple[Matrix, list[Matrix]]]
+
+SMALL = 1 << 16
+"""Entries up to which the blocks are searched for with as much care as for a model of their own."""
+
+CHEAP = 2_000_000
+"""Logarithms up to which indices are moved one by one for blocks that are only a start."""
+
+
+def from_ltr(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+    """Project the tensor under the blocks of a search, a short one if the tensor is not small."""
+    start = Partition.uniform(data.shape, rank)
+    if data.tensor.size <= SMALL:
+        blocks = search(data.tensor, start, [clusters] * len(rank), rng, Limits(), data.workers)
+    else:
+        blocks, _ = descend(data.tensor, start, [_step] * len(rank), Limits(sweeps=1), data.workers)
+    core, factors = collect(data.tensor, blocks).project()
+    return core * data.scale, factors
+
+
+def _step(unfolding: Matrix, blocks: Blocks, workers: int) -> Blocks:
+    improve = clusters if unfolding.size * blocks.rank <= CHEAP else reassign
+    return improve(unfolding, blocks, workers)
+
+
+def from_singular_vectors(data: Data, rank: tuple[int, ...], _: object) -> tuple[Matrix, list[Matrix]]:
+    """Take the absolute values of the higher-order singular value decomposition."""
+    # the eigenvectors of a Gram matrix come with the largest eigenvalue last
+    vectors = [np.linalg.eigh(data.gram(mode))[1][:, : -r - 1 : -1] for mode, r in enumerate(rank)]
+    return np.abs(data.contract(dict(enumerate(vectors)))), [np.abs(matrix) for matrix in vectors]
+
+
+def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+    """Draw every number from 0 to 1, and give the model the total of the tensor."""
+    factors = [rng.random((size, r)) for size, r in zip(data.shape, rank)]
+    core = rng.random(rank)
+    mass = core
+    for factor in factors:
+        mass = np.tensordot(factor.sum(axis=0), mass, 1)
+    total = data.contract({mode: np.ones((size, 1)) for mode, size in enumerate(data.shape)}).item()
+    return core * (total / float(mass)), factors
+
+
+STARTS: Mapping[str, Start] = {"ltr": from_ltr, "hosvd": from_singular_vectors, "random": from_chance}
