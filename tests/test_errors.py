@@ -1,6 +1,6 @@
 """Bad input: every message says where, what came, and what would do."""
 
-# mypy: disable-error-code="arg-type,index,list-item,misc"
+# mypy: disable-error-code="arg-type,call-overload,index,list-item,misc"
 
 from __future__ import annotations
 
@@ -637,6 +637,110 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         ValueError,
         "mode 0: the given blocks are of 5 indices; give 2",
     ),
+    # decompositions
+    ("ntd without rank", lambda: tk.ntd(X), TypeError, "rank is missing; give an int, or one a mode"),
+    ("ntd of bad values", lambda: tk.ntd(holding(-1.0), 2), ValueError, "x[1, 0, 3] is -1.0; every entry"),
+    ("ntd of nan", lambda: tk.ntd(holding(np.nan), 2, loss="ls"), ValueError, "x[1, 0, 3] is nan"),
+    ("ntd rank", lambda: tk.ntd(X, (2, 4, 2)), ValueError, "mode 1: rank 4 is larger than its size 3"),
+    ("loss", lambda: tk.ntd(X, 2, loss="is"), ValueError, "loss: unknown 'is'; give one of 'kl', 'ls'"),
+    ("init", lambda: tk.ntd(X, 2, init="svd"), ValueError, "init: unknown 'svd'; give one of 'ltr', 'hosvd', 'random'"),
+    (
+        "init number",
+        lambda: tk.ntd(X, 2, init=3),
+        TypeError,
+        "init: cannot use 3; give 'ltr', 'hosvd', 'random', a model",
+    ),
+    (
+        "init of three",
+        lambda: tk.ntd(X, 2, init=(1, 2, 3)),
+        ValueError,
+        "init: cannot be unpacked; give a model, or a core",
+    ),
+    (
+        "init of another shape",
+        lambda: tk.ntd(X, init=tk.ltr(X[:, :2], 2)),
+        ValueError,
+        "x has shape (2, 3, 4), but the model of init is of shape (2, 2, 4)",
+    ),
+    (
+        "init of another rank",
+        lambda: tk.ntd(X, 1, init=tk.ltr(X, 2)),
+        ValueError,
+        "rank (1, 1, 1) contradicts the model of init, which has (2, 2, 2); leave rank out",
+    ),
+    (
+        "negative init",
+        lambda: tk.ntd(X, init=(-np.ones((1, 1, 1)), [np.ones((n, 1)) for n in X.shape])),
+        ValueError,
+        "init: core[0, 0, 0] is -1.0; every entry",
+    ),
+    (
+        "init without mass",
+        lambda: tk.ntd(X, init=(np.zeros((1, 1, 1)), [np.ones((n, 1)) for n in X.shape])),
+        ValueError,
+        "init: the model is zero everywhere; give one with some mass",
+    ),
+    ("iterations", lambda: tk.ntd(X, 2, n_iter_max=0), ValueError, "n_iter_max: got 0; give an int from 1"),
+    ("half an iteration", lambda: tk.ntd(X, 2, n_iter_max=1.5), ValueError, "n_iter_max: got 1.5; give an int from 1"),
+    ("tolerance", lambda: tk.ntd(X, 2, tol=-1e-3), ValueError, "tol: got -0.001; give a number from 0"),
+    ("no tolerance", lambda: tk.ntd(X, 2, tol=None), ValueError, "tol: got None; give a number from 0"),
+    ("budget", lambda: tk.ntd(X, 2, budget=0), ValueError, "budget: got 0; give a number of seconds above 0, or None"),
+    (
+        "multilevel",
+        lambda: tk.ntd(X, 2, multilevel="yes"),
+        ValueError,
+        "multilevel: got 'yes'; give 'auto', True or False",
+    ),
+    ("finest", lambda: tk.ntd(X, 2, finest=7), ValueError, "finest: got 7; give an int from 8, the core's size, or a"),
+    ("finest name", lambda: tk.ntd(X, 2, finest="all"), ValueError, "finest: got 'all'; give an int from 8"),
+    (
+        "finest of another shape",
+        lambda: tk.ntd(X[:, :2], 1, finest=PARTITION),
+        ValueError,
+        "x has shape (2, 2, 4), but the partition finest is of shape (2, 3, 4)",
+    ),
+    (
+        "finest too coarse",
+        lambda: tk.ntd(X, (2, 3, 2), finest=PARTITION),
+        ValueError,
+        "finest: mode 1 has 2 blocks for rank 3; give at least that many",
+    ),
+    ("preset", lambda: tk.ntd(X, 2, preset="old"), ValueError, "preset: unknown 'old'; give one of 'paper'"),
+    (
+        "preset and more",
+        lambda: tk.ntd(X, 2, preset="paper", n_iter_max=50),
+        ValueError,
+        "preset='paper' has its own init, n_iter_max, tol and multilevel; leave them out",
+    ),
+    (
+        "ntd dtype",
+        lambda: tk.ntd(X, 2, dtype=int),
+        TypeError,
+        "dtype: cannot use <class 'int'>; give float32 or float64",
+    ),
+    ("ntd workers", lambda: tk.ntd(X, 2, workers=0), ValueError, "workers: got 0; give an int from 1"),
+    ("refine", lambda: tk.ltr(X, 2, refine="l2"), ValueError, "refine: unknown 'l2'; give one of 'kl', 'ls'"),
+    (
+        "budget alone",
+        lambda: tk.ltr(X, 2, budget=3),
+        ValueError,
+        "budget=3 is for refine; give refine='kl' or 'ls' with",
+    ),
+    (
+        "refine budget",
+        lambda: tk.ltr(X, 2, refine="kl", budget=-1),
+        ValueError,
+        "budget: got -1; give a number of seconds",
+    ),
+    (
+        "refined statistics",
+        lambda: tk.ltr(tk.collect(X, PARTITION), 1, refine="kl"),
+        TypeError,
+        "refine='kl' needs the tensor itself; give that as x, not its statistics",
+    ),
+    ("lra_sntd rank", lambda: tk.lra_sntd(X, 5), ValueError, "mode 0: rank 5 is larger than its size 2"),
+    ("lra_sntd values", lambda: tk.lra_sntd(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf"),
+    ("lra_sntd rng", lambda: tk.lra_sntd(X, 2, rng="a"), TypeError, "rng: cannot use 'a'; give None"),
     # ranges
     (
         "model too large",

@@ -10,6 +10,7 @@
 
 from tucket import metrics
 from tucket.blocks import Blocks
+from tucket.lra_sntd import lra_sntd
 from tucket.ntd import Fit, ntd
 from tucket.partition import Partition
 from tucket.projection import best_rank1, ltr
@@ -31,6 +32,7 @@ __all__ = [
     "collect",
     "information_curve",
     "load",
+    "lra_sntd",
     "ltr",
     "metrics",
     "ntd",

@@ -77,7 +77,7 @@ def reduce_all(photographs: NDArray[Any]) -> Iterator[Row]:
     for rank in RANKS:
         for variant, blocks in RUNS:
             began = time.perf_counter()
-            model = ltr(photographs, rank, blocks=blocks, variant=variant, rng=0)  # type: ignore[arg-type]
+            model = ltr(photographs, rank, blocks=blocks, variant=variant, rng=0)  # type: ignore[call-overload]
             seconds = time.perf_counter() - began
             error, kl = model.relative_error(photographs), model.kl(photographs) / total
             yield Row(variant, blocks, model, seconds, error, kl)

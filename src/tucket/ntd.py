@@ -26,7 +26,7 @@ from tucket.updates.divergence import Divergence, to_mixture
 from tucket.updates.least_squares import LeastSquares
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
-__all__ = ["Fit", "Step", "ntd"]
+__all__ = ["LOSSES", "Fit", "Step", "check_budget", "ntd"]
 
 ROUGH = 2e-3
 """A sweep of least squares that gains less than this share is the last where another phase follows."""
@@ -344,11 +344,18 @@ def _check_limits(n_iter_max: object, tol: object, budget: object) -> tuple[int,
     count = as_index(n_iter_max)
     if count is None or count < 1:
         raise ValueError(f"n_iter_max: got {n_iter_max!r}; give an int from 1")
-    if not isinstance(tol, (int, float, np.number)) or not tol >= 0:
+    if not isinstance(tol, (int, float, np.number)) or isinstance(tol, bool) or not tol >= 0:
         raise ValueError(f"tol: got {tol!r}; give a number from 0")
-    if budget is not None and (not isinstance(budget, (int, float, np.number)) or not budget > 0):
+    return count, float(tol), check_budget(budget)
+
+
+def check_budget(budget: object) -> float:
+    """Return a number of seconds, infinity for None."""
+    if budget is None:
+        return math.inf
+    if not isinstance(budget, (int, float, np.number)) or isinstance(budget, bool) or not budget > 0:
         raise ValueError(f"budget: got {budget!r}; give a number of seconds above 0, or None")
-    return count, float(tol), math.inf if budget is None else float(budget)
+    return float(budget)
 
 
 def _check_finest(

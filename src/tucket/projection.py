@@ -4,22 +4,63 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.blocks import Blocks
 from tucket.kernels import check_workers
+from tucket.ntd import LOSSES, check_budget, ntd
 from tucket.partition import Partition, Rank
 from tucket.plan import Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
 from tucket.sources.dense import as_tensor
 from tucket.statistics import Statistics, collect
-from tucket.tucker import BlockTucker
+from tucket.tucker import BlockTucker, Tucker
 
 __all__ = ["best_rank1", "ltr"]
+
+
+Given = Strategy | Partition | Iterable[Strategy | Blocks | ArrayLike | None]
+
+
+class Options(TypedDict, total=False):
+    """What `ltr` may be told beside the rank, whatever it returns."""
+
+    retain: float | None
+    max_parameters: int | None
+    blocks: Given | None
+    variant: Literal["projection", "published"]
+    rng: np.random.Generator | int | None
+    dtype: DTypeLike
+    max_sweeps: int
+    max_seconds: float | None
+    callback: Callable[[int, float], object] | None
+    workers: int | None
+
+
+@overload
+def ltr(
+    x: ArrayLike | Statistics,
+    rank: Rank | Literal["mdl"] | None = None,
+    *,
+    refine: None = None,
+    budget: None = None,
+    **options: Unpack[Options],
+) -> BlockTucker: ...
+
+
+@overload
+def ltr(
+    x: ArrayLike,
+    rank: Rank | Literal["mdl"] | None = None,
+    *,
+    refine: Literal["kl", "ls"],
+    budget: float | None = None,
+    **options: Unpack[Options],
+) -> Tucker: ...
 
 
 def ltr(
@@ -28,15 +69,17 @@ def ltr(
     *,
     retain: float | None = None,
     max_parameters: int | None = None,
-    blocks: Strategy | Partition | Iterable[Strategy | Blocks | ArrayLike | None] | None = None,
+    blocks: Given | None = None,
     variant: Literal["projection", "published"] = "projection",
+    refine: Literal["kl", "ls"] | None = None,
+    budget: float | None = None,
     rng: np.random.Generator | int | None = None,
     dtype: DTypeLike = np.float64,
     max_sweeps: int = 50,
     max_seconds: float | None = None,
     callback: Callable[[int, float], object] | None = None,
     workers: int | None = None,
-) -> BlockTucker:
+) -> BlockTucker | Tucker:
     r"""Reduce a non-negative tensor to a small non-negative Tucker model, in closed form.
 
     Every mode is cut into blocks; the model is the tensor's m-projection onto the bingo space of that cut
@@ -69,6 +112,11 @@ def ltr(
         "projection" is the paper's theory. "published" is Algorithm 1 as printed, whose Step 2 replaces each
         slab of a mode by its best rank-1 tensor, which for three modes and more is further from the tensor
         and depends on the order of the modes.
+    refine : {"kl", "ls"}
+        Go on from the model by iteration, as `ntd` does, to lower the divergence or the relative error; what is
+        returned is then a `Tucker` model, in which an index is no longer of one block alone.
+    budget : float
+        Seconds that this may take.
     rng : None, int or numpy.random.Generator
         For "random" blocks, and for the starts of a search, which are always the same without one.
     dtype : float32 or float64
@@ -92,6 +140,7 @@ def ltr(
     True
     """
     project = choose(variant, VARIANTS, "variant")
+    _check_refine(refine, budget, x)
     if workers is not None:
         check_workers(workers)
     limits = _check_limits(max_sweeps, max_seconds, callback)
@@ -111,7 +160,10 @@ def ltr(
         statistics = collect(data, plan.start, moments=plan.searches and callback is not None, workers=workers)
         if plan.searches:
             statistics = collect(data, plan.search(data, statistics, limits, workers), workers=workers)
-    return project(statistics).astype(dtype)
+    model = project(statistics)
+    if refine is None or isinstance(data, Statistics):
+        return model.astype(dtype)
+    return ntd(data, loss=refine, init=model, budget=budget, dtype=dtype, workers=workers).model
 
 
 def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:
@@ -128,6 +180,17 @@ def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, work
            [2.8, 4.2]])
     """
     return ltr(x, 1, blocks="uniform", dtype=dtype, workers=workers)
+
+
+def _check_refine(refine: str | None, budget: object, x: object) -> None:
+    if refine is None:
+        if budget is not None:
+            raise ValueError(f"budget={budget!r} is for refine; give refine='kl' or 'ls' with it, or max_seconds")
+        return
+    choose(refine, dict.fromkeys(LOSSES), "refine")
+    check_budget(budget)
+    if isinstance(x, Statistics):
+        raise TypeError(f"refine={refine!r} needs the tensor itself; give that as x, not its statistics")
 
 
 def _check_limits(

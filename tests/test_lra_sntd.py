@@ -1,0 +1,70 @@
+"""Sequential non-negative Tucker decomposition, and decompositions that go on from LTR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tucket as tk
+from strategies import tensors
+
+
+@settings(max_examples=60)
+@given(x=tensors(), data=st.data())
+def test_it_is_not_negative_and_no_further_than_zero(x: NDArray[Any], data: st.DataObject) -> None:
+    rank = [data.draw(st.integers(1, size)) for size in x.shape]
+    model = tk.lra_sntd(x, rank)
+    assert model.rank == tuple(rank)
+    assert model.shape == x.shape
+    assert model.core.min() >= 0
+    assert all(factor.min() >= 0 for factor in model.factors)
+    assert model.relative_error(x) <= 1 + 1e-9
+
+
+def test_it_finds_what_is_there() -> None:
+    rng = np.random.default_rng(0)
+    factors = [rng.random((size, 2)) ** 4 for size in (12, 10, 8)]
+    x = tk.Tucker(rng.random((2, 2, 2)), factors).to_tensor()
+    assert tk.lra_sntd(x, 2).relative_error(x) < 0.02
+    assert tk.lra_sntd(x, 2) == tk.lra_sntd(x, 2)
+    assert tk.lra_sntd(x, 2, rng=3) == tk.lra_sntd(x, 2, rng=np.random.default_rng(3))
+    assert tk.lra_sntd(x, 2, dtype="f4").dtype == np.float32
+
+
+@pytest.mark.parametrize("exponent", [-900, 900])
+def test_scale_changes_nothing_else(exponent: int) -> None:
+    x = np.random.default_rng(0).random((6, 5, 4))
+    assert tk.lra_sntd(x * 2.0**exponent, 2).relative_error(x * 2.0**exponent) == pytest.approx(
+        tk.lra_sntd(x, 2).relative_error(x), rel=1e-6
+    )
+
+
+def test_its_core_is_the_best_for_its_factors() -> None:
+    """No other core, however small the change, is nearer."""
+    rng = np.random.default_rng(0)
+    x = rng.random((7, 6, 5))
+    model = tk.lra_sntd(x, 3)
+    least = model.relative_error(x)
+    for _ in range(50):
+        core = np.maximum(model.core + 1e-3 * model.core.max() * rng.normal(size=model.rank), 0)
+        assert tk.Tucker(core, model.factors).relative_error(x) >= least - 1e-6
+
+
+@pytest.mark.parametrize("loss", ["kl", "ls"])
+def test_ltr_goes_on_from_its_blocks(loss: Any) -> None:
+    x = np.random.default_rng(0).gamma(0.5, size=(20, 15, 10))
+    block = tk.ltr(x, 3, blocks="segments")
+    model = tk.ltr(x, 3, blocks="segments", refine=loss)
+    assert isinstance(model, tk.Tucker)
+    assert model == tk.ntd(x, init=block, loss=loss).model
+    if loss == "kl":
+        assert model.kl(x) < block.kl(x)
+    else:
+        assert model.relative_error(x) < block.relative_error(x)
+    assert tk.ltr(x, retain=0.5, refine=loss, budget=1e-9, dtype="f4").dtype == np.float32
+    assert tk.ltr(x, 3, variant="published", rng=0, refine=loss).rank == (3, 3, 3)
