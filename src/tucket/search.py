@@ -69,8 +69,8 @@ FORBIDDEN = -1e300
 CHUNK = 1 << 22
 """Scores of indices against blocks that are held at a time."""
 
-PIECE = 1 << 24
-"""Entries of a tensor that are read for all modes before the next are."""
+PIECE = 1 << 26
+"""Entries of a tensor in a file that are read for all modes before the next are."""
 
 Unfolding = NDArray[np.float64]
 
@@ -296,7 +296,7 @@ def descend(
     tolerance = 1e-12 if exact else TOLERANCE
     best, kept, sweep, threads = partition, -math.inf, 0, check_workers(workers)
     stale = set(modes)  # contiguous blocks that are the best stay so until those of another mode change
-    while modes and limits.allow(sweep):
+    while stale and limits.allow(sweep):
         sweep, gains = sweep + 1, 0.0
         for turn in turns:
             if stale.isdisjoint(turn):
@@ -331,12 +331,12 @@ def unfold(
 ) -> list[NDArray[np.float64]]:
     """Sum the tensor over the blocks of all modes but one, for each of these, in one pass.
 
-    A piece of the tensor is read for all of them while it is at hand. The sums are shares of the whole: then no
+    A piece of a tensor in a file is read for all of them while it is at hand. The sums are shares of the whole: then no
     scale is too large or too small.
     """
     cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in modes]
     cores = [np.zeros(cut.rank) for cut in cuts]
-    for box in slabs(tensor.shape, PIECE if len(modes) > 1 else tensor.size):
+    for box in slabs(tensor.shape, PIECE if is_mapped(tensor) else tensor.size):
         for core, cut in zip(cores, cuts):
             inside, place = cut.within(box)
             core[place] += kernels.block_sums(tensor[box], inside, workers).core

@@ -25,6 +25,9 @@ PACE, FASTER, SLOWER, FASTEST = 0.5, 1.1, 2.0, 10.0
 LEAP = 5.0
 """Factor by which an entry changes at most before that power is taken."""
 
+WIDTH = 16
+"""Entries of the inner modes at least: more make larger products, and not better ones."""
+
 Mixture = tuple[Matrix, list[Matrix]]
 
 
@@ -63,7 +66,7 @@ class Divergence:
 
         The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
         """
-        split = _choose_split(self.data.shape, core.shape)
+        split = _choose_split(self.data.shape)
         outer_factors = {mode: factors[mode] for mode in range(split)}
         outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
         inner: Matrix = reduce(np.kron, factors[split:])  # type: ignore[arg-type]
@@ -125,11 +128,10 @@ def _share(factor: Matrix) -> Matrix:
     return np.asarray(factor / np.where(sums > 0, sums, 1.0))
 
 
-def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
-    """Return how many modes are outer: as many as leave inner ones at least four times as large as their ranks."""
+def _choose_split(shape: Sequence[int]) -> int:
+    """Return how many modes are outer: as many as leave inner ones with enough entries for a matrix product."""
     splits = range(len(shape) - 1, 0, -1)
-    wide = (split for split in splits if math.prod(shape[split:]) >= 4 * math.prod(rank[split:]))
-    return next(wide, len(shape) - 1)
+    return next((split for split in splits if math.prod(shape[split:]) >= WIDTH), min(1, len(shape) - 1))
 
 
 def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:
