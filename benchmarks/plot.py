@@ -46,6 +46,51 @@ def draw(result: dict[str, Any]) -> Path:
     return PLOT
 
 
+STYLES = {
+    "LTR": ("#000000", "D", ""),
+    "ntd, coarse to fine": ("#0072b2", "o", "-"),
+    "ntd, one level, from LTR": ("#56b4e9", "v", "-"),
+    "ntd, one level, from chance": ("#009e73", "^", "-"),
+    "lraSNTD": ("#cc79a7", "s", ""),
+    "TensorLy, multiplicative": ("#e69f00", "P", ":"),
+    "TensorLy, HALS": ("#d55e00", "X", ":"),
+    "nn_fac, HALS": ("#999999", "<", ""),
+    "nn_fac, KL": ("#999999", ">", ""),
+}
+
+
+def draw_ntd(result: dict[str, Any]) -> Path:
+    """Draw error against time, a row of panels for each tensor: relative error, and divergence."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tucket"})
+    cases = result["cases"]
+    figure = Figure(figsize=(10, 3.1 * len(cases) + 0.9), layout="constrained")
+    for (left, right), case in zip(figure.subplots(len(cases), 2, squeeze=False), cases):
+        for axes, loss, label in ((left, "ls", "relative error"), (right, "kl", "KL / sum")):
+            for method, (colour, marker, line) in STYLES.items():
+                rows = [row for row in case["rows"] if row["method"] == method and row[loss] is not None]
+                if method.startswith("ntd"):  # the curve of the loss that was lowered
+                    rows = [row for row in rows if row["detail"] == loss]
+                axes.plot(
+                    [row["seconds"] for row in rows], [row[loss] for row in rows],
+                    color=colour, marker=marker, linestyle=line, markersize=4, linewidth=1, label=method,
+                )  # fmt: skip
+            axes.set_xscale("log")
+            axes.set_ylabel(label)
+            axes.set_title(f"{case['tensor']} {tuple(case['shape'])}, rank {tuple(case['rank'])}", fontsize=9)
+            axes.grid(alpha=0.3)
+    for axes in figure.axes[-2:]:
+        axes.set_xlabel("seconds, from the tensor to the model")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=8)
+    path = PLOT.with_name("ntd.svg")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    return path
+
+
 def faces(result: dict[str, Any]) -> str:
     """Write the comparison on the paper's faces as a table."""
     rows = [

@@ -10,8 +10,9 @@
 
 from tucket import metrics
 from tucket.blocks import Blocks
+from tucket.fit import Fit
 from tucket.lra_sntd import lra_sntd
-from tucket.ntd import Fit, ntd
+from tucket.ntd import ntd
 from tucket.partition import Partition
 from tucket.projection import best_rank1, ltr
 from tucket.ranks import InformationCurve, information_curve

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.kernels.threads import check_workers
+from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.sources.dense import as_tensor
 from tucket.statistics import collect
@@ -60,7 +61,7 @@ def lra_sntd(
     ((2, 2), True)
     """
     tensor = as_tensor(x)
-    ranks = check_rank(rank, tensor.shape)
+    ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))
     total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
     # counted in a unit of their own size, so that no square of an entry overflows
@@ -73,7 +74,7 @@ def lra_sntd(
         rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
     grams = [factor.T @ factor for factor in factors]
     core, _ = nearest_core(data.contract(dict(enumerate(factors))), grams, rest, CORE_STEPS)
-    return Tucker(core / scale, factors).astype(dtype)
+    return Tucker(core / scale, factors).astype(target)
 
 
 def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:

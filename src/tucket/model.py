@@ -19,7 +19,7 @@ from tucket.sources.dense import as_tensor, check_shape_match, check_values, sla
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Index", "Model", "cast_part", "check_part", "check_parts", "check_range"]
+__all__ = ["Index", "Model", "cast_part", "check_dtype", "check_part", "check_parts", "check_range"]
 
 Index = SupportsIndex | slice | EllipsisType
 
@@ -91,7 +91,7 @@ class Model(ABC):
 
     def astype(self, dtype: DTypeLike) -> Self:
         """Return the model in float32 or float64."""
-        target = _check_dtype(dtype)
+        target = check_dtype(dtype)
         return self if target == self.dtype else self._cast(target)
 
     @abstractmethod
@@ -203,7 +203,8 @@ def cast_part(array: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[A
     return cast
 
 
-def _check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the type of a model, one of two."""
     try:
         target = np.dtype(dtype)
     except TypeError:
@@ -218,7 +219,7 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: DTypeLike | None) -> 
         raise TypeError(f"out: got a {type(out).__name__}; give a plain NumPy array")
     if out.dtype not in (np.float32, np.float64) or not out.dtype.isnative:
         raise TypeError(f"out: got an array of {out.dtype}; give one of float32 or float64")
-    if dtype is not None and out.dtype != _check_dtype(dtype):
+    if dtype is not None and out.dtype != check_dtype(dtype):
         raise TypeError(f"out: got an array of {out.dtype}, but dtype {np.dtype(dtype)}; leave dtype out")
     check_shape_match(out, shape, "the model", "out")
     if not out.flags.writeable:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.blocks import as_index
+from tucket.fit import Fit, Parts, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas
 from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
-from tucket.model import Model
+from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
 from tucket.sources.dense import as_tensor, check_shape_match
@@ -26,7 +26,7 @@ from tucket.updates.divergence import Divergence, to_mixture
 from tucket.updates.least_squares import LeastSquares
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
-__all__ = ["LOSSES", "Fit", "Step", "check_budget", "ntd"]
+__all__ = ["LOSSES", "check_budget", "ntd"]
 
 ROUGH = 2e-3
 """A sweep of least squares that gains less than this share is the last where another phase follows."""
@@ -35,62 +35,6 @@ FLOOR = 1e-3
 """Share of the rank-1 model that every component is mixed with before the divergence, so that no zero is locked."""
 
 LOSSES = ("kl", "ls")
-
-Parts = tuple[Matrix, list[Matrix]]
-
-
-class Step(NamedTuple):
-    """One iteration: on which level, 0 being the coarsest, the loss after it, and the seconds since the start.
-
-    The loss is that of the whole tensor: the divergence, or the relative error. It is NaN, not known, while least
-    squares prepare for the divergence.
-    """
-
-    iteration: int
-    level: int
-    loss: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Fit:
-    """A decomposition: its model, how it came about, and why it ended.
-
-    Attributes
-    ----------
-    model : Tucker
-        Columns of its factors sum to 1, so that the core holds the mass of each combination of components.
-    trace : tuple of Step
-        All iterations.
-    stopped : str
-        "converged": an iteration gained less than `tol`. "iterations" or "budget": there was no more of it.
-    levels : tuple of shapes
-        How many blocks each level had in each mode, from the coarsest.
-    """
-
-    model: Tucker
-    trace: tuple[Step, ...]
-    stopped: str
-    levels: tuple[tuple[int, ...], ...]
-
-    @property
-    def loss(self) -> float:
-        """Divergence of the tensor from the model, or relative error."""
-        return self.trace[-1].loss
-
-    @property
-    def unused(self) -> tuple[NDArray[np.intp], ...]:
-        """Components of each mode that no mass is left for."""
-        core = self.model.core
-        modes = range(core.ndim)
-        return tuple(np.flatnonzero(core.sum(axis=tuple(k for k in modes if k != mode)) == 0) for mode in modes)
-
-    def __repr__(self) -> str:
-        idle = [int(components.size) for components in self.unused]
-        return (
-            f"Fit(rank={self.model.rank}, loss={self.loss:.6g}, {len(self.trace)} iterations "
-            f"in {self.trace[-1].seconds:.3g} s, stopped={self.stopped!r}{f', unused={idle}' if any(idle) else ''})"
-        )
 
 
 def ntd(
@@ -168,13 +112,13 @@ def ntd(
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
-        if (init, n_iter_max, tol, multilevel, finest) != ("ltr", 200, 1e-4, "auto", None):
+        if not isinstance(init, str) or (init, n_iter_max, tol, multilevel, finest) != ("ltr", 200, 1e-4, "auto", None):
             raise ValueError(f"preset={preset!r} has its own init, n_iter_max, tol and multilevel; leave them out")
         init, n_iter_max, tol, multilevel = "hosvd", 10, 1e-4, False
     start = _check_start(init, tensor)
-    given = isinstance(start, Tucker)
+    given, target = isinstance(start, Tucker), check_dtype(dtype)
     ranks = _check_ranks(rank, tensor, start.rank if isinstance(start, Tucker) else None)
-    run = _Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
+    run = Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
     generator = check_rng(0 if rng is None else rng)
     threads = check_workers(workers)
     last = _check_finest(finest, multilevel, tensor, ranks)
@@ -189,61 +133,10 @@ def ntd(
             parts = _descend(run, pyramid, *parts, loss)
     model = Tucker(parts[0] / pyramid.scale, parts[1])
     levels = tuple(level.partition.rank for level in pyramid.levels)
-    return Fit(_cast(model, dtype), tuple(run.trace), run.stopped, levels)
+    return Fit(_cast(model, target), tuple(run.trace), run.stopped, levels)
 
 
-@dataclass(slots=True)
-class _Run:
-    """What has been done so far, and when to stop."""
-
-    iterations: int
-    tolerance: float
-    budget: float
-    is_paper: bool
-    callback: Callable[[Step], object] | None
-    began: float
-    trace: list[Step] = field(default_factory=list)
-    stopped: str = "converged"
-
-    def tell(self, level: int, loss: float) -> Step:
-        """Note an iteration."""
-        self.trace.append(Step(len(self.trace) + 1, level, loss, time.perf_counter() - self.began))
-        if self.callback:
-            self.callback(self.trace[-1])
-        return self.trace[-1]
-
-    def follow(
-        self,
-        models: Iterator[tuple[Matrix, list[Matrix], float]],
-        level: int,
-        loss: Callable[[float], float],
-        tolerance: float,
-    ) -> Parts:
-        """Take models until one gains too little, or there is no more to spend; tell of each, and return the last."""
-        before = math.inf
-        for count, (core, factors, distance) in enumerate(models, 1):
-            step = self.tell(level, loss(distance))
-            now = distance if math.isnan(step.loss) else step.loss
-            if step.seconds > self.budget:
-                self.stopped = "budget"
-            elif self._is_little(before, now, tolerance, count):
-                self.stopped = "converged"
-            elif count >= self.iterations:
-                self.stopped = "iterations"
-            else:
-                before = now
-                continue
-            return core, factors
-        raise AssertionError("updates do not end by themselves")
-
-    def _is_little(self, before: float, now: float, tolerance: float, count: int) -> bool:
-        """Say whether an iteration gained too little for another one."""
-        if self.is_paper:  # as TensorLy has it: an absolute gain, and three iterations at least
-            return count > 2 and before - now < tolerance
-        return before < math.inf and now >= (1 - tolerance) * before
-
-
-def _descend(run: _Run, pyramid: Pyramid, core: Matrix, factors: list[Matrix], loss: str) -> Parts:
+def _descend(run: Run, pyramid: Pyramid, core: Matrix, factors: list[Matrix], loss: str) -> Parts:
     """Go from level to level, and on the finest to the end, or to that of the time; return a model of the whole."""
     start = core, factors
     for depth, level in enumerate(pyramid.levels):
@@ -260,7 +153,7 @@ def _descend(run: _Run, pyramid: Pyramid, core: Matrix, factors: list[Matrix], l
 
 
 def _squares(
-    run: _Run, level: Level, depth: int, core: Matrix, factors: list[Matrix], loss: str, tolerance: float
+    run: Run, level: Level, depth: int, core: Matrix, factors: list[Matrix], loss: str, tolerance: float
 ) -> Parts:
     """Lower the squared distance on one level, in its metric."""
     metric = level.metric
@@ -279,7 +172,7 @@ def _squares(
     ]
 
 
-def _divergence(run: _Run, pyramid: Pyramid, level: Level, depth: int, found: Parts, start: Parts) -> Parts:
+def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Parts, start: Parts) -> Parts:
     """Lower the divergence on one level, from what least squares found, or from the start if that is nearer."""
     problem, first = Divergence(level.data, pyramid.total), pyramid.levels[0]
 
@@ -378,10 +271,10 @@ def _check_finest(
     return most
 
 
-def _cast(model: Tucker, dtype: DTypeLike) -> Tucker:
+def _cast(model: Tucker, dtype: np.dtype[Any]) -> Tucker:
     """Return the model in another type, in which what is too small to be told from 0 is 0."""
-    if np.dtype(dtype) != np.float32:
-        return model.astype(dtype)
-    least = np.finfo(np.float32).tiny
+    if dtype == model.dtype:
+        return model
+    least = np.finfo(dtype).tiny
     core, *factors = (np.where(part < least, 0.0, part) for part in (model.core, *model.factors))
     return Tucker(core, factors).astype(dtype)

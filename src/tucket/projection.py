@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.blocks import Blocks
 from tucket.kernels import check_workers
+from tucket.model import check_dtype
 from tucket.ntd import LOSSES, check_budget, ntd
 from tucket.partition import Partition, Rank
 from tucket.plan import Strategy, choose, make_plan
@@ -141,6 +142,7 @@ def ltr(
     """
     project = choose(variant, VARIANTS, "variant")
     _check_refine(refine, budget, x)
+    target = check_dtype(dtype)
     if workers is not None:
         check_workers(workers)
     limits = _check_limits(max_sweeps, max_seconds, callback)
@@ -162,8 +164,8 @@ def ltr(
             statistics = collect(data, plan.search(data, statistics, limits, workers), workers=workers)
     model = project(statistics)
     if refine is None or isinstance(data, Statistics):
-        return model.astype(dtype)
-    return ntd(data, loss=refine, init=model, budget=budget, dtype=dtype, workers=workers).model
+        return model.astype(target)
+    return ntd(data, loss=refine, init=model, budget=budget, dtype=target, workers=workers).model
 
 
 def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:

@@ -1,0 +1,255 @@
+"""Error against time of all ways to a non-negative Tucker model, on real tensors: python -m benchmarks.ntd.
+
+Every time is that of a whole call, from the tensor to the model; both errors are then measured on the model. A curve
+of `ntd` is a call for each of ever larger budgets. nn_fac, which needs an environment of its own, takes part if the
+variable NN_FAC_PYTHON names the interpreter of one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tucket as tk
+from benchmarks.blocks import load
+from benchmarks.measure import machine, seconds
+from benchmarks.plot import draw_ntd
+
+RESULTS = Path(__file__).parent / "results" / "ntd.json"
+
+CASES = (
+    ("AttFace", (10, 10, 10)),
+    ("AttFace", (40, 40, 40)),
+    ("Hangzhou", (8, 5, 12)),
+    ("digits", (40, 4, 4)),
+    ("MovieLens, 16 films a block", (10, 10, 5)),
+)
+
+# tensor's rank, loss, what to reach (None: where hals ends), and in what part of its time
+TARGETS = (
+    (10, "ls", None, 60),
+    (10, "kl", None, 60),
+    (10, "ls", 0.2125, 10),
+    (10, "kl", 0.0314, 10),
+    (40, "ls", None, 50),
+    (40, "ls", 0.1625, 5),
+    (40, "kl", 0.0188, 5),
+)
+
+CONVERGED = {(10, "ls"): 0.2103, (10, "kl"): 0.0310, (40, "ls"): 0.157, (40, "kl"): 0.0183}
+
+Row = dict[str, Any]
+
+
+def tensor(name: str) -> NDArray[Any] | None:
+    """Return the tensor of a case, or None where its file is missing."""
+    x = load(name.split(",")[0])
+    if x is None or not name.startswith("MovieLens"):
+        return x
+    users, films, genres = x.shape
+    return tk.collect(x, tk.Partition.uniform(x.shape, (users, -(-films // 16), genres))).core
+
+
+def place(x: NDArray[Any], method: str, detail: str, took: float, model: Any) -> Row:
+    """Tell where a model lies: its time, and both of its errors."""
+    model = tk.Tucker(*model)
+    error, kl = model.relative_error(x), model.kl(x) / float(x.sum(dtype=np.float64))
+    print(f"{method:34} {detail:>16} {took:9.4f} s {error:8.4f} {kl:9.5f}", flush=True)
+    return {"method": method, "detail": detail, "seconds": took, "ls": error, "kl": kl if math.isfinite(kl) else None}
+
+
+def ours(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
+    """Measure LTR with several blocks, and `ntd` with ever larger budgets."""
+    for blocks in ("random", "segments", "clusters"):
+        reduce: Callable[[], Any] = partial(tk.ltr, x, rank, blocks=blocks, rng=0)
+        model = reduce()
+        yield place(x, "LTR", blocks, float(np.median([seconds(reduce) for _ in range(3)])), model)
+    ways: tuple[tuple[str, Row, float], ...] = (
+        ("ntd, coarse to fine", {}, 1.25),
+        ("ntd, one level, from LTR", {"multilevel": False}, 2.0),
+        ("ntd, one level, from chance", {"multilevel": False, "init": "random"}, 2.0),
+    )
+    for way, how, step in ways:
+        for loss in ("ls", "kl"):
+            decompose = partial(tk.ntd, x, rank, loss=loss, **how)
+            decompose(n_iter_max=1)  # the first call loads the compiled loops
+            budget, stopped = 0.004, "budget"
+            while stopped == "budget":
+                budget *= step
+                began = time.perf_counter()
+                fit = decompose(budget=budget)
+                took, stopped = time.perf_counter() - began, fit.stopped
+                if took < 1.5 * budget or stopped != "budget":  # else the start alone took longer
+                    yield place(x, way, loss, took, fit.model)
+
+
+def peers(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
+    """Measure the sequential decomposition, TensorLy's two, and nn_fac's."""
+    from tensorly.decomposition import non_negative_tucker, non_negative_tucker_hals
+
+    dense, kept = x.astype(np.float64), []
+    took = seconds(lambda: kept.append(tk.lra_sntd(x, rank)))
+    yield place(x, "lraSNTD", "", took, kept[-1])
+    for name, function, counts in (
+        ("TensorLy, multiplicative", non_negative_tucker, (1, 10, 100)),
+        ("TensorLy, HALS", non_negative_tucker_hals, (1, 5, 30)),
+    ):
+        for count in counts:
+            run = partial(function, dense, list(rank), n_iter_max=count, tol=0, random_state=0)
+            took = seconds(lambda: kept.append(run()))  # noqa: B023
+            yield place(x, name, str(count), took, kept[-1])
+    yield from nn_fac(x, rank)
+
+
+def nn_fac(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
+    """Measure nn_fac, from its default start, random, and from its other one, an ordinary Tucker decomposition."""
+    python = os.environ.get("NN_FAC_PYTHON")
+    if python is None:
+        print("nn_fac is left out: NN_FAC_PYTHON names no interpreter that has it")
+        return
+    script = Path(__file__).with_name("peer_nn_fac.py")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "x.npy"), Path(folder, "model.npz")
+        np.save(source, x)
+        for init, rule, count in (
+            ("random", "hals", 20), ("tucker", "hals", 1), ("tucker", "hals", 20), ("tucker", "mu", 20),
+        ):  # fmt: skip
+            command: list[str | Path] = [python, script, source, target, init, rule, str(count), *map(str, rank)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            model = np.load(target)
+            factors = [model[f"factor_{mode}"] for mode in range(x.ndim)]
+            name = f"nn_fac, {'HALS' if rule == 'hals' else 'KL'}"
+            yield place(x, name, f"{count} from {init}", json.loads(done.stdout)["seconds"], (model["core"], factors))
+
+
+def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
+    """Tell how soon the curve of `ntd` reaches what it should, in parts of the time of TensorLy's 30 iterations."""
+    hals = next(row for row in rows if row["method"] == "TensorLy, HALS" and row["detail"] == "30")
+    for r, loss, wanted, part in TARGETS:
+        if r == rank:
+            least = hals[loss] if wanted is None else wanted
+            curve = [row for row in rows if row["method"].startswith(("ntd, coarse", "LTR")) and row[loss] is not None]
+            reached = min((row["seconds"] for row in curve if row[loss] <= least), default=math.inf)
+            ratio = hals["seconds"] / reached
+            print(
+                f"rank {rank}, {loss}: {least:.4f} in {reached:.3f} s, 1/{ratio:.0f} of hals (at most 1/{part})"
+                f"{'' if ratio >= part else ' !'}"
+            )
+            yield {"rank": r, "loss": loss, "reach": least, "own": wanted is None, "ratio": ratio, "least_ratio": part}
+    for loss in ("ls", "kl"):
+        fit = tk.ntd(x, rank, loss=loss, tol=1e-6, n_iter_max=3000)  # type: ignore[arg-type]
+        found = fit.loss / (float(x.sum(dtype=np.float64)) if loss == "kl" else 1)
+        known = CONVERGED[rank, loss]
+        print(f"rank {rank}, {loss}, to the end: {found:.5f} in {fit.trace[-1].seconds:.1f} s (at most {known})")
+        yield {"rank": rank, "loss": loss, "to_the_end": found, "seconds": fit.trace[-1].seconds, "known": known}
+
+
+def dominated(rows: list[Row]) -> Iterator[str]:
+    """Name the points of peers that no point of ours is as early and as low as."""
+    mine = [row for row in rows if row["method"].startswith(("ntd, coarse", "LTR"))]
+    for row in rows:
+        for loss in ("ls", "kl"):
+            if not row["method"].startswith(("ntd", "LTR")) and row[loss] is not None:
+                better = (m for m in mine if m[loss] is not None and m[loss] <= row[loss])
+                if all(m["seconds"] > row["seconds"] for m in better):
+                    yield f"{row['method']} {row['detail']}, {loss}"
+
+
+def large() -> Row | None:
+    """Decompose two thousand million bytes: views of a scene, in 32 lights, with noise."""
+    scene = load("4DLFD dino")
+    if scene is None:
+        return None
+    rng = np.random.default_rng(0)
+    x, noise = np.empty((32, *scene.shape), np.uint8), rng.integers(-12, 13, scene.size // 9 + 1000, np.int16)
+    for light, views in enumerate(x):
+        for view, plain in zip(views, scene):
+            first = int(rng.integers(1000))
+            shade = plain * (0.6 + 0.4 * math.sin(light / 5) ** 2)
+            view[...] = np.clip(shade + noise[first : first + plain.size].reshape(plain.shape), 0, 255)
+    once = float(np.median([seconds(lambda: np.sum(x, dtype=np.float64)) for _ in range(3)]))
+    total, rank = float(x.sum(dtype=np.float64)), (2, 3, 3, 20, 20, 1)
+    kept: list[Any] = []
+    reduce = seconds(lambda: kept.append(tk.ltr(x, rank)))
+    before = peak()
+    decompose = seconds(lambda: kept.append(tk.ntd(x, rank)))
+    extra = peak() - before
+    block, fit = kept
+    kl = block.kl(x) / total, fit.model.kl(x) / total
+    assert math.isclose(fit.loss / total, kl[1], rel_tol=1e-6)
+    print(
+        f"{x.size:.3g} bytes: LTR {kl[0]:.5f} in {reduce / once:.1f} times numpy.sum, ntd on {fit.levels[-1]} cells "
+        f"{kl[1]:.5f} in {decompose / once:.1f} (at most 5), {extra:.0f} MB more than LTR's peak (at most 1000)"
+    )
+    return {
+        "entries": x.size, "rank": rank, "cells": fit.levels[-1], "sum_seconds": once, "ltr_seconds": reduce,
+        "ltr_kl": kl[0], "ntd_seconds": decompose, "ntd_kl": kl[1], "extra_mb": extra,
+    }  # fmt: skip
+
+
+def peak() -> float:
+    """Return the most memory that this process has had, in MB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def memory() -> Iterator[Row]:
+    """Weigh `ntd` in processes of their own: what its peak adds to the tensor, at full resolution and on a sketch."""
+    code = """
+import sys, numpy as np, tucket as tk
+from benchmarks.ntd import peak
+kind, finest = sys.argv[1], int(sys.argv[2])
+tk.ntd(np.ones((20, 20, 20)), 5, n_iter_max=2)  # load the compiled loops
+x = np.random.default_rng(0).integers(1, 100, (400, 500, 300)).astype(kind)
+before = peak()
+tk.ntd(x, 10, n_iter_max=3, finest=finest or None, multilevel=True)
+print((peak() - before) / (x.nbytes / 2**20))
+"""
+    for kind in ("f8", "u1"):
+        for finest in (0, 1 << 22):
+            command = [sys.executable, "-c", code, kind, str(finest)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            times = float(done.stdout)
+            print(
+                f"ntd of 60 million {kind}, {finest or 'all'} cells: {times:.2f} times the tensor beside it (at most 3)"
+            )
+            yield {"dtype": kind, "finest": finest or None, "times": times}
+
+
+def main() -> None:
+    """Measure all cases, keep the results, and draw them."""
+    result: Row = {"date": date.today().isoformat(), "machine": machine(), "cases": [], "targets": []}
+    for name, rank in CASES:
+        x = tensor(name)
+        if x is None:
+            print(f"{name} is left out: its file is missing; name the folder in TUCKET_DATA")
+            continue
+        print(f"\n{name} {x.shape}, rank {rank}")
+        rows = [*ours(x, rank), *peers(x, rank)]
+        missed = list(dominated(rows))
+        print("below and left of our curve:", ", ".join(missed) or "nothing")
+        result["cases"].append({"tensor": name, "shape": x.shape, "rank": rank, "rows": rows, "missed": missed})
+        if name == "AttFace":
+            result["targets"] += targets(x, rank[0], rows)
+    result["memory"] = list(memory())
+    result["large"] = large()
+    RESULTS.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
+    print(f"\nkept in {RESULTS}, drawn in {draw_ntd(result)}")
+
+
+if __name__ == "__main__":
+    main()

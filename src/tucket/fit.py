@@ -1,0 +1,124 @@
+"""What an iterative decomposition tells: its steps, its end and its model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.tucker import Tucker
+from tucket.updates.data import Matrix
+
+__all__ = ["Fit", "Parts", "Run", "Step"]
+
+Parts = tuple[Matrix, list[Matrix]]
+
+
+class Step(NamedTuple):
+    """One iteration: on which level, 0 being the coarsest, the loss after it, and the seconds since the start.
+
+    The loss is that of the whole tensor: the divergence, or the relative error. It is NaN, not known, while least
+    squares prepare for the divergence.
+    """
+
+    iteration: int
+    level: int
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fit:
+    """A decomposition: its model, how it came about, and why it ended.
+
+    Attributes
+    ----------
+    model : Tucker
+        Columns of its factors sum to 1, so that the core holds the mass of each combination of components.
+    trace : tuple of Step
+        All iterations.
+    stopped : str
+        "converged": an iteration gained less than `tol`. "iterations" or "budget": there was no more of it.
+    levels : tuple of shapes
+        How many blocks each level had in each mode, from the coarsest.
+    """
+
+    model: Tucker
+    trace: tuple[Step, ...]
+    stopped: str
+    levels: tuple[tuple[int, ...], ...]
+
+    @property
+    def loss(self) -> float:
+        """Divergence of the tensor from the model, or relative error."""
+        return self.trace[-1].loss
+
+    @property
+    def unused(self) -> tuple[NDArray[np.intp], ...]:
+        """Components of each mode that no mass is left for."""
+        core = self.model.core
+        modes = range(core.ndim)
+        return tuple(np.flatnonzero(core.sum(axis=tuple(k for k in modes if k != mode)) == 0) for mode in modes)
+
+    def __repr__(self) -> str:
+        idle = [int(components.size) for components in self.unused]
+        return (
+            f"Fit(rank={self.model.rank}, loss={self.loss:.6g}, {len(self.trace)} iterations "
+            f"in {self.trace[-1].seconds:.3g} s, stopped={self.stopped!r}{f', unused={idle}' if any(idle) else ''})"
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """What has been done so far, and when to stop."""
+
+    iterations: int
+    tolerance: float
+    budget: float
+    is_paper: bool
+    callback: Callable[[Step], object] | None
+    began: float
+    trace: list[Step] = field(default_factory=list)
+    stopped: str = "converged"
+
+    def tell(self, level: int, loss: float) -> Step:
+        """Note an iteration."""
+        self.trace.append(Step(len(self.trace) + 1, level, loss, time.perf_counter() - self.began))
+        if self.callback:
+            self.callback(self.trace[-1])
+        return self.trace[-1]
+
+    def follow(
+        self,
+        models: Iterator[tuple[Matrix, list[Matrix], float]],
+        level: int,
+        loss: Callable[[float], float],
+        tolerance: float,
+    ) -> Parts:
+        """Take models until one gains too little, or there is no more to spend; tell of each, and return the last."""
+        before = math.inf
+        for count, (core, factors, distance) in enumerate(models, 1):
+            step = self.tell(level, loss(distance))
+            now = distance if math.isnan(step.loss) else step.loss
+            if step.seconds > self.budget:
+                self.stopped = "budget"
+            elif self._is_little(before, now, tolerance, count):
+                self.stopped = "converged"
+            elif count >= self.iterations:
+                self.stopped = "iterations"
+            else:
+                before = now
+                continue
+            return core, factors
+        raise AssertionError("updates do not end by themselves")
+
+    def _is_little(self, before: float, now: float, tolerance: float, count: int) -> bool:
+        """Say whether an iteration gained too little for another one."""
+        if self.is_paper:  # as TensorLy has it: an absolute gain, and three iterations at least
+            return count > 2 and before - now < tolerance
+        return before < math.inf and now >= (1 - tolerance) * before
