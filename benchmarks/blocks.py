@@ -102,6 +102,25 @@ def measure() -> Iterator[dict[str, Any]]:
                 "tensor": name, "rank": rank, "blocks": blocks, "kl": kl, "limit": limit, "seconds": took,
                 "iteration_seconds": None if math.isnan(step) else step, "most_iterations": most,
             }  # fmt: skip
+        yield from tensorly(name, x, rank)
+
+
+def tensorly(name: str, x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """Set TensorLy's two decompositions beside the blocks, where they take less than minutes."""
+    if x.size > 1e7:
+        return
+    from tensorly.decomposition import non_negative_tucker, non_negative_tucker_hals
+
+    dense, total, kept = x.astype(np.float64), x.sum(dtype=np.float64), []
+    for label, function, count in (("MU", non_negative_tucker, 100), ("HALS", non_negative_tucker_hals, 30)):
+        run = partial(function, dense, list(rank), n_iter_max=count, random_state=0)
+        took = seconds(lambda: kept.append(run()))  # noqa: B023
+        kl = tk.Tucker(*kept[-1]).kl(x) / total
+        print(f"{f'{name} {rank}':32} {f'TensorLy, {label} {count}':17} {kl:9.5f} {1000 * took:8.1f} ms", flush=True)
+        yield {
+            "tensor": name, "rank": rank, "method": f"TensorLy, {label}", "iterations": count,
+            "kl": kl if math.isfinite(kl) else None, "seconds": took,
+        }  # fmt: skip
 
 
 def digits() -> dict[str, float]:
