@@ -643,12 +643,17 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("ntd of nan", lambda: tk.ntd(holding(np.nan), 2, loss="ls"), ValueError, "x[1, 0, 3] is nan"),
     ("ntd rank", lambda: tk.ntd(X, (2, 4, 2)), ValueError, "mode 1: rank 4 is larger than its size 3"),
     ("loss", lambda: tk.ntd(X, 2, loss="is"), ValueError, "loss: unknown 'is'; give one of 'kl', 'ls'"),
-    ("init", lambda: tk.ntd(X, 2, init="svd"), ValueError, "init: unknown 'svd'; give one of 'ltr', 'hosvd', 'random'"),
+    (
+        "init",
+        lambda: tk.ntd(X, 2, init="svd"),
+        ValueError,
+        "init: unknown 'svd'; give one of 'auto', 'ltr', 'hosvd', 'random'",
+    ),
     (
         "init number",
         lambda: tk.ntd(X, 2, init=3),
         TypeError,
-        "init: cannot use 3; give 'ltr', 'hosvd', 'random', a model",
+        "init: cannot use 3; give 'auto', 'ltr', 'hosvd', 'random', a model",
     ),
     (
         "init of three",
@@ -678,7 +683,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "init without mass",
         lambda: tk.ntd(X, init=(np.zeros((1, 1, 1)), [np.ones((n, 1)) for n in X.shape])),
         ValueError,
-        "init: the model is zero everywhere; give one with some mass",
+        "init: the model has no mass, or too much to be summed; give one near the tensor",
     ),
     ("iterations", lambda: tk.ntd(X, 2, n_iter_max=0), ValueError, "n_iter_max: got 0; give an int from 1"),
     ("half an iteration", lambda: tk.ntd(X, 2, n_iter_max=1.5), ValueError, "n_iter_max: got 1.5; give an int from 1"),
@@ -741,6 +746,12 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("lra_sntd rank", lambda: tk.lra_sntd(X, 5), ValueError, "mode 0: rank 5 is larger than its size 2"),
     ("lra_sntd values", lambda: tk.lra_sntd(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf"),
     ("lra_sntd rng", lambda: tk.lra_sntd(X, 2, rng="a"), TypeError, "rng: cannot use 'a'; give None"),
+    (
+        "ntd beyond float32",
+        lambda: tk.ntd(np.diag([1e30, 1e-30, 1.0]) + 1e-20, 3, dtype="f4"),
+        ValueError,
+        "dtype: in float32 the loss is inf instead of",
+    ),
     # ranges
     (
         "model too large",

@@ -68,3 +68,4 @@ def test_ltr_goes_on_from_its_blocks(loss: Any) -> None:
         assert model.relative_error(x) < block.relative_error(x)
     assert tk.ltr(x, retain=0.5, refine=loss, budget=1e-9, dtype="f4").dtype == np.float32
     assert tk.ltr(x, 3, variant="published", rng=0, refine=loss).rank == (3, 3, 3)
+    assert not tk.ltr(np.zeros((4, 3, 5)), 2, refine=loss).core.any()

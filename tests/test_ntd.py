@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -222,8 +223,11 @@ def test_models_come_and_go(loss: Any) -> None:
     core, factors = fit.model
     again = non_negative_tucker_hals(x, [2, 3, 2], init=(core.copy(), factors), n_iter_max=2)
     assert np.isfinite(again[0]).all()
-    more = tk.ntd(x, (2, 3, 2), init=fit.model, loss=loss, tol=1e-6)
-    assert more.loss <= fit.loss * (1 + 1e-2)
+    for start in (fit, fit.model):
+        more = tk.ntd(x, (2, 3, 2), init=start, loss=loss, tol=1e-6)
+        assert more.loss <= fit.loss * (1 + 1e-12)
+        assert more.loss == pytest.approx(loss_of(more.model, x, loss), rel=1e-9)
+    assert tk.ntd(x, init=fit, loss=loss, budget=1e-9).loss <= fit.loss * (1 + 1e-12)
     block = tk.ltr(x, (2, 3, 2))
     assert tk.ntd(x, init=block, loss=loss).loss < loss_of(tk.Tucker(*block), x, loss)
 
@@ -284,7 +288,7 @@ def test_float32_models_and_threads() -> None:
 def test_limits() -> None:
     x = np.random.default_rng(0).random((20, 15, 10))
     steps: list[Any] = []
-    fit = tk.ntd(x, 3, loss="ls", n_iter_max=4, tol=0, callback=steps.append)
+    fit = tk.ntd(x, 3, loss="ls", init="ltr", n_iter_max=4, tol=0, callback=steps.append)
     assert fit.stopped == "iterations"
     assert len(fit.trace) == 4
     assert tuple(steps) == fit.trace
@@ -295,6 +299,98 @@ def test_limits() -> None:
     assert tk.ntd(x, 3, loss="ls", tol=0.5).stopped == "converged"
     assert tk.ntd(x, 3, init="random", rng=1).loss == tk.ntd(x, 3, init="random", rng=1).loss
     assert tk.ntd(x, 3, init="random", rng=1).loss != tk.ntd(x, 3, init="random", rng=2).loss
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_start_that_is_stuck_is_not_the_only_one(loss: Any) -> None:
+    """Blocks that the order of the indices hides, sparse factors, and rows that are all different."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        kinds = [rng.integers(0, 6, size) for size in (60, 50, 40)]
+        x = rng.poisson(rng.gamma(0.3, 10, (6, 6, 6))[np.ix_(*kinds)])
+        fit = tk.ntd(x, 6, loss=loss)
+        assert fit.loss <= 1.02 * loss_of(tk.Tucker(*tk.ltr(x, 6)), x, loss)
+        w, h = (rng.random(shape) * (rng.random(shape) < 0.3) for shape in ((60, 5), (5, 50)))
+        assert tk.ntd(w @ h, 5, loss=loss).model.relative_error(w @ h) < 0.05
+    one_hot = np.eye(10)[rng.integers(0, 10, 300)]
+    assert tk.ntd(one_hot, 10, loss=loss).model.relative_error(one_hot) < 0.05
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_worse_than_a_given_model_is_returned(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("tucket.ntd")
+    monkeypatch.setattr(module, "FULL", 1000)
+    monkeypatch.setattr(module, "SKETCH", 8000)
+    rng = np.random.default_rng(2)
+    kinds = [rng.integers(0, 8, size) for size in (40, 50, 60)]
+    x = rng.poisson(rng.gamma(0.3, 20, (8, 8, 8))[np.ix_(*kinds)])
+    block = tk.ltr(x, 8)
+    fit = tk.ntd(x, init=block, loss=loss)
+    assert fit.loss <= loss_of(tk.Tucker(*block), x, loss) * (1 + 1e-9)
+    assert fit.loss == pytest.approx(loss_of(fit.model, x, loss), rel=1e-9)
+
+
+def test_singular_vectors_that_cancel_are_no_start() -> None:
+    x = np.zeros((2, 3, 3))
+    x[0, 1, 2] = x[1, 1, 1] = 1
+    for init in ("hosvd", "auto"):
+        assert math.isfinite(tk.ntd(x, 1, init=init).loss)
+    tall = np.random.default_rng(0).random((5000, 3))  # as many rows as no matrix of their products could have
+    assert tk.ntd(tall, (4, 3), init="hosvd", n_iter_max=5).model.rank == (4, 3)
+    assert tk.lra_sntd(tall, (3, 2)).rank == (3, 2)
+
+
+def test_many_modes_of_any_scale() -> None:
+    x = np.random.default_rng(0).random((3,) * 7)
+    plain = tk.ntd(x, 2).loss
+    for scale in (1e-80, 1e80):
+        assert tk.ntd(x * scale, 2).loss == pytest.approx(plain * scale, rel=1e-3)
+    assert math.isfinite(tk.ntd(x[0, 0, 0] * 1e-310, 2).loss)
+
+
+def test_matrix_products_get_their_threads_back() -> None:
+    """Also where one call begins and ends within another, and one that fails."""
+    from threadpoolctl import threadpool_info
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    def fail(_: object) -> None:
+        raise KeyboardInterrupt
+
+    x = np.random.default_rng(0).random((8, 7, 6))
+    tk.ntd(x, 2)
+    before, end = threads(), Event()
+    late = Thread(target=lambda: tk.ntd(x, 2, n_iter_max=1, callback=lambda _: end.wait(20)))
+
+    def begin(_: object) -> None:
+        if not late.ident:
+            late.start()
+
+    tk.ntd(x, 2, callback=begin)
+    end.set()
+    late.join()
+    with pytest.raises(KeyboardInterrupt):
+        tk.ntd(x, 2, callback=fail)
+    assert threads() == before
+
+
+def test_small_last_modes_take_no_large_products() -> None:
+    import tracemalloc
+
+    x = np.random.default_rng(0).random((20, 2000, 3, 3))
+    tk.ntd(x[:2, :40], (2, 5, 3, 3), init="random", n_iter_max=2)
+    tracemalloc.start()
+    tk.ntd(x, (5, 30, 3, 3), init="random", multilevel=False, n_iter_max=2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * x.nbytes
+
+
+def test_levels_are_as_fine_as_they_may_be() -> None:
+    for shape, most in (((4,) * 10, 10**6), ((120, 110, 130), 1_700_000), ((32, 9, 9, 512, 512, 3), 1 << 22)):
+        sizes = levels.sketch_sizes(shape, (2,) * len(shape), most)
+        assert most / 2.1 <= math.prod(sizes) <= most
 
 
 @settings(max_examples=20)

@@ -16,14 +16,17 @@ from tucket.updates.data import Matrix
 
 __all__ = ["Fit", "Parts", "Run", "Step"]
 
+WINDOW = 5
+"""Iterations over which a gain is counted: a single one may be small by chance."""
+
 Parts = tuple[Matrix, list[Matrix]]
 
 
 class Step(NamedTuple):
     """One iteration: on which level, 0 being the coarsest, the loss after it, and the seconds since the start.
 
-    The loss is that of the whole tensor: the divergence, or the relative error. It is NaN, not known, while least
-    squares prepare for the divergence.
+    The loss is that of the whole tensor: the divergence, or the relative error, good to about 1e-8. It is NaN, not
+    known, while least squares prepare for the divergence, and while another start is tried.
     """
 
     iteration: int
@@ -43,7 +46,7 @@ class Fit:
     trace : tuple of Step
         All iterations.
     stopped : str
-        "converged": an iteration gained less than `tol`. "iterations" or "budget": there was no more of it.
+        "converged": iterations gained less than `tol`. "iterations" or "budget": there was no more of it.
     levels : tuple of shapes
         How many blocks each level had in each mode, from the coarsest.
     """
@@ -60,10 +63,10 @@ class Fit:
 
     @property
     def unused(self) -> tuple[NDArray[np.intp], ...]:
-        """Components of each mode that no mass is left for."""
-        core = self.model.core
-        modes = range(core.ndim)
-        return tuple(np.flatnonzero(core.sum(axis=tuple(k for k in modes if k != mode)) == 0) for mode in modes)
+        """Components of each mode with no mass to speak of: less than a millionth of all."""
+        core, modes = self.model.core, range(self.model.core.ndim)
+        masses = (core.sum(axis=tuple(k for k in modes if k != mode), dtype=np.float64) for mode in modes)
+        return tuple(np.flatnonzero(mass <= 1e-6 * mass.sum()) for mass in masses)
 
     def __repr__(self) -> str:
         idle = [int(components.size) for components in self.unused]
@@ -99,26 +102,29 @@ class Run:
         level: int,
         loss: Callable[[float], float],
         tolerance: float,
-    ) -> Parts:
-        """Take models until one gains too little, or there is no more to spend; tell of each, and return the last."""
-        before = math.inf
-        for count, (core, factors, distance) in enumerate(models, 1):
+        most: int | None = None,
+    ) -> tuple[Matrix, list[Matrix], float]:
+        """Take models until they gain too little, or there is no more to spend; tell of each, and return the last."""
+        values: list[float] = []
+        for core, factors, distance in models:
             step = self.tell(level, loss(distance))
-            now = distance if math.isnan(step.loss) else step.loss
+            values.append(distance if math.isnan(step.loss) else step.loss)
             if step.seconds > self.budget:
                 self.stopped = "budget"
-            elif self._is_little(before, now, tolerance, count):
+            elif self._is_little(values, tolerance):
                 self.stopped = "converged"
-            elif count >= self.iterations:
+            elif len(values) >= min(most or self.iterations, self.iterations):
                 self.stopped = "iterations"
             else:
-                before = now
                 continue
-            return core, factors
+            return core, factors, distance
         raise AssertionError("updates do not end by themselves")
 
-    def _is_little(self, before: float, now: float, tolerance: float, count: int) -> bool:
-        """Say whether an iteration gained too little for another one."""
+    def _is_little(self, values: list[float], tolerance: float) -> bool:
+        """Say whether the last iterations gained too little for another one."""
         if self.is_paper:  # as TensorLy has it: an absolute gain, and three iterations at least
-            return count > 2 and before - now < tolerance
-        return before < math.inf and now >= (1 - tolerance) * before
+            return len(values) > 2 and values[-2] - values[-1] < tolerance
+        if values[-1] == 0 or (len(values) > 1 and values[-1] == values[-2]):
+            return True
+        before = values[-WINDOW - 1] if len(values) > WINDOW else math.inf
+        return before < math.inf and values[-1] >= (1 - tolerance) ** WINDOW * before

@@ -28,7 +28,7 @@ from tucket.search import Limits, descend, reassign, tensor_correlation, unfold
 from tucket.statistics import Statistics, collect
 from tucket.updates.data import Data, Matrix
 
-__all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid"]
+__all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid", "to_unit"]
 
 COARSEST = 1 << 19
 """Cells up to which a level is not seen through a coarser one first."""
@@ -86,9 +86,7 @@ class Pyramid:
     def __init__(
         self, tensor: NDArray[Any], statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
     ) -> None:
-        mean = statistics.total / tensor.size
-        # entries whose squares might leave float64 are counted in a unit of their own size
-        self.scale = 1.0 if mean == 0 or 1e-90 < mean < 1e90 else 2.0 ** -round(math.log2(mean))
+        self.scale = unit_scale(statistics.total / tensor.size)
         self.data = Data(tensor, self.scale, workers)
         self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
         self.information = tensor_correlation(statistics)
@@ -143,6 +141,16 @@ def make_pyramid(
     return Pyramid(tensor, statistics, partitions[::-1], by_mass, workers)
 
 
+def unit_scale(mean: float) -> float:
+    """Return 1, or the power of two that brings entries to the size of 1, if their powers might leave float64."""
+    return 1.0 if 1e-10 < mean < 1e10 else to_unit(mean)
+
+
+def to_unit(mean: float) -> float:
+    """Return the power of two, within float64, that brings entries of some mean to the size of 1."""
+    return 2.0 ** min(1000, -round(math.log2(mean))) if mean else 1.0
+
+
 def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) -> Iterator[Partition]:
     """Yield a partition and ever coarser ones, until one has at most so many cells.
 
@@ -156,6 +164,21 @@ def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) ->
         partition = partition.compose(Partition.uniform(partition.rank, sizes))
 
 
+def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[int]:
+    """Halve the modes, all at once as long as that is not too much, then one by one, to at most so many cells."""
+
+    def halve(size: int, r: int) -> int:
+        return min(size, max(r, -(-size // 2)))
+
+    sizes = list(shape)
+    while math.prod(smaller := list(map(halve, sizes, rank))) >= most and smaller != sizes:
+        sizes = smaller
+    while math.prod(sizes) > most and sizes != list(rank):
+        mode = max(range(len(sizes)), key=lambda k: sizes[k] / rank[k])
+        sizes[mode] = halve(sizes[mode], rank[mode])
+    return sizes
+
+
 def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -> Statistics:
     """Return the statistics of a large tensor under about so many cells that keep much of its information.
 
@@ -163,7 +186,7 @@ def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -
     each mode whole against the few blocks of the others, which tell which of its indices are alike; and one at the
     blocks of those.
     """
-    *_, uniform = coarser_and_coarser(Partition.uniform(tensor.shape, tensor.shape), rank, most)
+    uniform = Partition.uniform(tensor.shape, sketch_sizes(tensor.shape, rank, most))
     plain = collect(tensor, uniform, moments=True, workers=workers)
     start = Partition.uniform(uniform.rank, rank)
     few = uniform.compose(descend(plain.core, start, [reassign] * tensor.ndim, Limits(sweeps=2), workers)[0])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.kernels.threads import check_workers
+from tucket.levels import to_unit
 from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.sources.dense import as_tensor
@@ -64,8 +64,7 @@ def lra_sntd(
     ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))
     total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
-    # counted in a unit of their own size, so that no square of an entry overflows
-    scale = 2.0 ** -round(math.log2(total / tensor.size)) if total else 1.0
+    scale = to_unit(total / tensor.size)
     data = Data(tensor, scale, check_workers(workers))
     rest, factors = tensor * np.float64(scale), []
     for mode, r in enumerate(ranks):
@@ -84,9 +83,12 @@ def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
         from sklearn.exceptions import ConvergenceWarning
     except ImportError as error:
         raise ImportError("lra_sntd needs scikit-learn; install it, as with pip install 'tucket[sklearn]'") from error
-    # singular vectors of the shorter side, from its inner products
-    vectors = np.linalg.eigh(matrix @ matrix.T)[1][:, -rank:]
-    approximation = np.maximum(vectors @ (vectors.T @ matrix), 0.0)
+    if len(matrix) <= matrix.shape[1]:  # singular vectors of the shorter side, from its inner products
+        vectors = np.linalg.eigh(matrix @ matrix.T)[1][:, -rank:]
+        approximation = np.maximum(vectors @ (vectors.T @ matrix), 0.0)
+    else:
+        vectors = np.linalg.eigh(matrix.T @ matrix)[1][:, -rank:]
+        approximation = np.maximum((matrix @ vectors) @ vectors.T, 0.0)
     solver = NMF(rank, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its default number of iterations is part of the method

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -19,9 +20,9 @@ from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
 from tucket.sources.dense import as_tensor, check_shape_match
-from tucket.starts import STARTS, Start
+from tucket.starts import STARTS, is_cheap
 from tucket.tucker import Tucker
-from tucket.updates.data import Matrix
+from tucket.updates.data import Data
 from tucket.updates.divergence import Divergence, to_mixture
 from tucket.updates.least_squares import LeastSquares
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
@@ -31,10 +32,15 @@ __all__ = ["LOSSES", "check_budget", "ntd"]
 ROUGH = 2e-3
 """A sweep of least squares that gains less than this share is the last where another phase follows."""
 
+TRIAL = 10
+"""Sweeps after which several starts are compared."""
+
 FLOOR = 1e-3
 """Share of the rank-1 model that every component is mixed with before the divergence, so that no zero is locked."""
 
 LOSSES = ("kl", "ls")
+
+Begin = Callable[[Data], Parts]
 
 
 def ntd(
@@ -42,7 +48,7 @@ def ntd(
     rank: Rank | None = None,
     *,
     loss: Literal["kl", "ls"] = "kl",
-    init: Literal["ltr", "hosvd", "random"] | Model | tuple[ArrayLike, Sequence[ArrayLike]] = "ltr",
+    init: Literal["auto", "ltr", "hosvd", "random"] | Model | Fit | tuple[ArrayLike, Sequence[ArrayLike]] = "auto",
     n_iter_max: int = 200,
     tol: float = 1e-4,
     multilevel: Literal["auto"] | bool = "auto",
@@ -60,8 +66,8 @@ def ntd(
 
     .. math:: Q[i_1, \dots, i_d] = \sum_{j_1 \dots j_d} G[j_1, \dots, j_d] \prod_k A_k[i_k, j_k]
 
-    It begins with LTR on a coarse view of the tensor, whose error is exactly known for the whole, and goes on to
-    ever finer ones. For the relative error it takes accelerated least squares; for the divergence these are taken in
+    It begins on a coarse view of the tensor, whose error is exactly known for the whole, and goes on to ever finer
+    ones. For the relative error it takes accelerated least squares; for the divergence these are taken in
     the metric of the marginals first, which is near it, and then accelerated expectation-maximisation. The loss never
     rises.
 
@@ -73,13 +79,14 @@ def ntd(
         Number of components of each mode; None for as many as it has indices. Not needed with a model as `init`.
     loss : {"kl", "ls"}
         What is lowered: the generalised Kullback-Leibler divergence, or the Frobenius norm of the difference.
-    init : {"ltr", "hosvd", "random"}, or a model, or a core and factors
-        Where to start: from LTR, from the absolute values of the singular vectors, from random numbers, or from
-        what is given, such as a result of TensorLy's.
+    init : {"auto", "ltr", "hosvd", "random"}, or a model, or a core and factors
+        Where to start: from LTR, from the absolute values of the singular vectors, by default from which of these
+        leads further in a few sweeps; from random numbers; or from what is given, such as a result of TensorLy's,
+        than which nothing worse is returned.
     n_iter_max : int
         Iterations at most, on each level of each kind.
     tol : float
-        An iteration on the finest level that lowers the loss by less than this share is the last.
+        When iterations on the finest level lower the loss by less than this share each, they end.
     multilevel : {"auto", True, False}
         Whether to go from coarse to fine. "auto" does, and ends on a level of about four million cells if the
         tensor has more than 2**27 entries; True goes down to single indices; False begins with them.
@@ -89,13 +96,13 @@ def ntd(
         Seconds after which to stop with the best so far.
     preset : {"paper"}
         "paper" takes what the paper of LTR compares with: multiplicative updates, from the singular vectors, ten
-        iterations, an absolute tolerance of 1e-4. `loss` and `budget` may be given beside it, and nothing else.
+        iterations, a tolerance of 1e-4 of the relative error, or of the divergence over the total.
     rng : None, int or numpy.random.Generator
         For a random start, which is always the same without one.
     dtype : float32 or float64
         Of the model. All is computed in float64 in any case.
     callback
-        Called with every `Step`.
+        Called with every `Step`; its time is part of the budget.
     workers : int
         How many threads to use; by default as many as the process has processors.
 
@@ -112,64 +119,109 @@ def ntd(
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
-        if not isinstance(init, str) or (init, n_iter_max, tol, multilevel, finest) != ("ltr", 200, 1e-4, "auto", None):
+        if not isinstance(init, str) or (init, n_iter_max, tol, multilevel, finest) != (
+            "auto",
+            200,
+            1e-4,
+            "auto",
+            None,
+        ):
             raise ValueError(f"preset={preset!r} has its own init, n_iter_max, tol and multilevel; leave them out")
         init, n_iter_max, tol, multilevel = "hosvd", 10, 1e-4, False
-    start = _check_start(init, tensor)
-    given, target = isinstance(start, Tucker), check_dtype(dtype)
-    ranks = _check_ranks(rank, tensor, start.rank if isinstance(start, Tucker) else None)
+    given = None if isinstance(init, str) else _check_model(init, tensor)
+    starts = choose(init, STARTS, "init") if isinstance(init, str) else ()
+    ranks = _check_ranks(rank, tensor, given.rank if given else None)
     run = Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
-    generator = check_rng(0 if rng is None else rng)
-    threads = check_workers(workers)
+    generator, threads, target = check_rng(0 if rng is None else rng), check_workers(workers), check_dtype(dtype)
     last = _check_finest(finest, multilevel, tensor, ranks)
-    with without_threads_of_blas():
-        pyramid = make_pyramid(tensor, ranks, last, bool(multilevel) and not given, loss == "kl", threads)
+    with without_threads_of_blas:
+        pyramid = make_pyramid(tensor, ranks, last, bool(multilevel) and given is None, loss == "kl", threads)
         if pyramid.total == 0:
-            parts: Parts = (np.zeros(ranks), [np.zeros(extent) for extent in zip(tensor.shape, ranks)])
             run.tell(0, 0.0)
+            parts: Parts = (np.zeros(ranks), [np.zeros(extent) for extent in zip(tensor.shape, ranks)])
+        elif given is None:
+            parts = _descend(run, pyramid, [partial(start, rank=ranks, rng=generator) for start in starts], loss)
         else:
-            first = pyramid.levels[0]
-            parts = first.restrict(start) if isinstance(start, Tucker) else start(first.data, ranks, generator)
-            parts = _descend(run, pyramid, *parts, loss)
+            parts = _improve(run, pyramid, given, generator, loss)
     model = Tucker(parts[0] / pyramid.scale, parts[1])
     levels = tuple(level.partition.rank for level in pyramid.levels)
-    return Fit(_cast(model, target), tuple(run.trace), run.stopped, levels)
+    return Fit(_cast(model, target, run, tensor, loss), tuple(run.trace), run.stopped, levels)
 
 
-def _descend(run: Run, pyramid: Pyramid, core: Matrix, factors: list[Matrix], loss: str) -> Parts:
+def _improve(run: Run, pyramid: Pyramid, given: Tucker, rng: np.random.Generator, loss: str) -> Parts:
+    """Go on from a given model, and return nothing worse than it."""
+    core, factors = to_mixture(*pyramid.whole.restrict(given))
+    if not 0 < core.sum() < math.inf:
+        raise ValueError("init: the model has no mass, or too much to be summed; give one near the tensor")
+    if loss == "kl":
+        *_, divergence = Divergence(pyramid.whole.data, pyramid.total).slopes(core, factors)
+        before = divergence / pyramid.scale
+    else:
+        squares = LeastSquares(pyramid.whole.data, pyramid.whole.metric)
+        before = math.sqrt(squares.distance(core, factors) / squares.norm)
+    if pyramid.levels[-1] is pyramid.whole:
+        starts: list[Begin] = [lambda _: (core, factors)]
+    else:  # blocks that need not be those of the model: it is only what the result is measured by
+        starts = [partial(start, rank=given.rank, rng=rng) for start in STARTS["auto"]]
+    parts = _descend(run, pyramid, starts, loss)
+    if run.trace[-1].loss <= before:
+        return parts
+    run.tell(run.trace[-1].level, before)
+    return core, factors
+
+
+def _descend(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str) -> Parts:
     """Go from level to level, and on the finest to the end, or to that of the time; return a model of the whole."""
-    start = core, factors
+    level, depth = pyramid.levels[0], 0
+    start = parts = _choose_start(run, level, starts, loss)
     for depth, level in enumerate(pyramid.levels):
         if depth:
-            factors = pyramid.levels[depth - 1].prolong(factors, level)
-        if not (run.is_paper and loss == "kl"):
-            is_last = level is pyramid.levels[-1] and loss == "ls"
-            core, factors = _squares(run, level, depth, core, factors, loss, run.tolerance if is_last else ROUGH)
+            parts = parts[0], pyramid.levels[depth - 1].prolong(parts[1], level)
         if run.stopped == "budget":
             break
+        if not (run.is_paper and loss == "kl"):
+            is_end = level is pyramid.levels[-1] and loss == "ls"
+            parts, _ = _squares(run, level, depth, parts, loss == "ls", run.tolerance if is_end else ROUGH)
     if loss == "kl":
-        core, factors = _divergence(run, pyramid, level, depth, (core, factors), start)
-    return to_mixture(core, level.prolong(factors, pyramid.whole))
+        parts = _divergence(run, pyramid, level, depth, parts, start)
+    return to_mixture(parts[0], level.prolong(parts[1], pyramid.whole))
+
+
+def _choose_start(run: Run, level: Level, starts: Sequence[Begin], loss: str) -> Parts:
+    """Return the start, or, of several, where that leads which comes furthest in a few sweeps."""
+    first, *others = starts
+    best = first(level.data)
+    if not others or not is_cheap(level.data):
+        return best
+    best, least = _squares(run, level, 0, best, loss == "ls", ROUGH, TRIAL)
+    for other in others:
+        parts = other(level.data)
+        if run.stopped != "budget" and parts[0].any():
+            found, distance = _squares(run, level, 0, parts, False, ROUGH, TRIAL)
+            if distance < least:
+                best, least = found, distance
+    return best
 
 
 def _squares(
-    run: Run, level: Level, depth: int, core: Matrix, factors: list[Matrix], loss: str, tolerance: float
-) -> Parts:
-    """Lower the squared distance on one level, in its metric."""
+    run: Run, level: Level, depth: int, parts: Parts, is_loss: bool, tolerance: float, most: int | None = None
+) -> tuple[Parts, float]:
+    """Lower the squared distance on one level, in its metric; return it too."""
     metric = level.metric
     problem = LeastSquares(level.data, metric)
     whole = problem.norm + level.offset
 
     def relative_error(distance: float) -> float:
-        return math.sqrt((distance + level.offset) / whole) if loss == "ls" else math.nan
+        return math.sqrt((distance + level.offset) / whole) if is_loss else math.nan
 
-    scaled = [factor * weights[:, None] for factor, weights in zip(factors, metric)]
-    updates = least_squares_updates(problem, core, scaled) if run.is_paper else problem.descend(core, scaled)
-    core, scaled = run.follow(updates, depth, relative_error, tolerance)
-    return core, [
+    scaled = [factor * weights[:, None] for factor, weights in zip(parts[1], metric)]
+    updates = least_squares_updates(problem, parts[0], scaled) if run.is_paper else problem.descend(parts[0], scaled)
+    core, scaled, distance = run.follow(updates, depth, relative_error, tolerance, most)
+    factors = [
         np.divide(factor, weights[:, None], where=weights[:, None] > 0, out=np.zeros_like(factor))
         for factor, weights in zip(scaled, metric)
     ]
+    return (core, factors), distance
 
 
 def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Parts, start: Parts) -> Parts:
@@ -180,9 +232,8 @@ def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Par
         return (divergence + level.offset) / pyramid.scale
 
     if run.is_paper:
-        return run.follow(
-            divergence_updates(problem, *start), depth, whole, run.tolerance * pyramid.total / pyramid.scale
-        )
+        tolerance = run.tolerance * pyramid.total / pyramid.scale
+        return run.follow(divergence_updates(problem, *start), depth, whole, tolerance)[:2]
     updates = problem.descend(*_mixed(found, level, pyramid.total))
     reached = next(updates)
     before = Divergence(first.data, pyramid.total).slopes(*_mixed(start, first, pyramid.total))[2] + first.offset
@@ -191,22 +242,22 @@ def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Par
         updates = problem.descend(*_mixed(again, level, pyramid.total))
     else:
         updates = chain([reached], updates)
-    return run.follow(updates, depth, whole, run.tolerance)
+    return run.follow(updates, depth, whole, run.tolerance)[:2]
 
 
 def _mixed(parts: Parts, level: Level, total: float) -> Parts:
     """Return a mixture of the given total, with a little of the rank-1 model in every component."""
     core, factors = to_mixture(*parts)
-    core = (1 - FLOOR) * total / core.sum() * core + FLOOR * total / core.size
+    core = (1 - FLOOR) * total / (core.sum() or 1.0) * core + FLOOR * total / core.size
     return core, [
         (1 - FLOOR) * factor + FLOOR / total * masses[:, None] for factor, masses in zip(factors, level.measures)
     ]
 
 
-def _check_start(init: object, tensor: NDArray[Any]) -> Start | Tucker:
-    """Return how to start, or the model to start from."""
-    if isinstance(init, str):
-        return choose(init, STARTS, "init")
+def _check_model(init: object, tensor: NDArray[Any]) -> Tucker:
+    """Return the model to start from."""
+    if isinstance(init, Fit):
+        init = init.model
     if not isinstance(init, Iterable):
         raise TypeError(f"init: cannot use {init!r}; give {listed(STARTS)}, a model, or a core and factors")
     try:
@@ -218,8 +269,6 @@ def _check_start(init: object, tensor: NDArray[Any]) -> Start | Tucker:
     except (TypeError, ValueError) as error:
         raise type(error)(f"init: {error}") from None
     check_shape_match(tensor, model.shape, "the model of init")
-    if not (model.core.any() and all(factor.any() for factor in model.factors)):
-        raise ValueError("init: the model is zero everywhere; give one with some mass")
     return model
 
 
@@ -255,7 +304,7 @@ def _check_finest(
     finest: object, multilevel: object, tensor: NDArray[Any], rank: tuple[int, ...]
 ) -> int | Partition | None:
     """Return the blocks of the finest level, or its cells, or None for single indices."""
-    if not (multilevel == "auto" or isinstance(multilevel, bool)):
+    if not (isinstance(multilevel, (bool, np.bool)) or (isinstance(multilevel, str) and multilevel == "auto")):
         raise ValueError(f"multilevel: got {multilevel!r}; give 'auto', True or False")
     if finest is None:
         return SKETCH if multilevel == "auto" and tensor.size > FULL else None
@@ -271,10 +320,14 @@ def _check_finest(
     return most
 
 
-def _cast(model: Tucker, dtype: np.dtype[Any]) -> Tucker:
-    """Return the model in another type, in which what is too small to be told from 0 is 0."""
+def _cast(model: Tucker, dtype: np.dtype[Any], run: Run, tensor: NDArray[Any], loss: str) -> Tucker:
+    """Return the model in another type, in which what is too small to be told from 0 is 0, if that costs nothing."""
     if dtype == model.dtype:
         return model
     least = np.finfo(dtype).tiny
     core, *factors = (np.where(part < least, 0.0, part) for part in (model.core, *model.factors))
-    return Tucker(core, factors).astype(dtype)
+    cast = Tucker(core, factors).astype(dtype)
+    now = cast.kl(tensor) if loss == "kl" else cast.relative_error(tensor)
+    if now > run.trace[-1].loss + 1e-3 * (float(tensor.sum(dtype=np.float64)) if loss == "kl" else 1):
+        raise ValueError(f"dtype: in {dtype} the loss is {now:.3g} instead of {run.trace[-1].loss:.3g}; keep float64")
+    return cast

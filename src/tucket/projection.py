@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -115,9 +116,10 @@ def ltr(
         and depends on the order of the modes.
     refine : {"kl", "ls"}
         Go on from the model by iteration, as `ntd` does, to lower the divergence or the relative error; what is
-        returned is then a `Tucker` model, in which an index is no longer of one block alone.
+        returned is then a `Tucker` model, in which an index is no longer of one block alone. For its steps call
+        `ntd` with the model as `init`.
     budget : float
-        Seconds that this may take.
+        Seconds that all of this may take, the search for the blocks at most half of them.
     rng : None, int or numpy.random.Generator
         For "random" blocks, and for the starts of a search, which are always the same without one.
     dtype : float32 or float64
@@ -140,12 +142,15 @@ def ltr(
     >>> np.allclose(model.to_tensor().sum(axis=(0, 1)), x.sum(axis=(0, 1)))
     True
     """
+    began = time.monotonic()
     project = choose(variant, VARIANTS, "variant")
     _check_refine(refine, budget, x)
     target = check_dtype(dtype)
     if workers is not None:
         check_workers(workers)
     limits = _check_limits(max_sweeps, max_seconds, callback)
+    if budget is not None:
+        limits = replace(limits, deadline=min(limits.deadline, began + budget / 2))
     if blocks is None:
         blocks = "random" if variant == "published" else "clusters"
     data = x if isinstance(x, Statistics) else as_tensor(x)
@@ -165,7 +170,10 @@ def ltr(
     model = project(statistics)
     if refine is None or isinstance(data, Statistics):
         return model.astype(target)
-    return ntd(data, loss=refine, init=model, budget=budget, dtype=target, workers=workers).model
+    if statistics.total == 0:
+        return Tucker(*model).astype(target)
+    left = None if budget is None else max(1e-3, budget - (time.monotonic() - began))
+    return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
 
 
 def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:

@@ -10,11 +10,15 @@ from tucket.blocks import Blocks
 from tucket.partition import Partition
 from tucket.search import Limits, clusters, descend, reassign, search
 from tucket.statistics import collect
-from tucket.updates.data import Data, Matrix
+from tucket.updates.data import Data, Matrix, unfold
 
-__all__ = ["STARTS", "Start"]
+__all__ = ["STARTS", "Start", "is_cheap"]
 
-Start = Callable[[Data, tuple[int, ...], np.random.Generator], tuple[Matrix, list[Matrix]]]
+Start = Callable[..., tuple[Matrix, list[Matrix]]]
+"""From a tensor to a model, given a rank and a generator."""
+
+SHORT = 1000
+"""Size of a mode, or of all others together, up to which singular vectors are soon found."""
 
 SMALL = 1 << 16
 """Entries up to which the blocks are searched for with as much care as for a model of their own."""
@@ -39,11 +43,26 @@ def _step(unfolding: Matrix, blocks: Blocks, workers: int) -> Blocks:
     return improve(unfolding, blocks, workers)
 
 
-def from_singular_vectors(data: Data, rank: tuple[int, ...], _: object) -> tuple[Matrix, list[Matrix]]:
+def from_singular_vectors(data: Data, rank: tuple[int, ...], rng: object) -> tuple[Matrix, list[Matrix]]:  # noqa: ARG001
     """Take the absolute values of the higher-order singular value decomposition."""
-    # the eigenvectors of a Gram matrix come with the largest eigenvalue last
-    vectors = [np.linalg.eigh(data.gram(mode))[1][:, : -r - 1 : -1] for mode, r in enumerate(rank)]
+    vectors = [_singular_vectors(data, mode, r) for mode, r in enumerate(rank)]
     return np.abs(data.contract(dict(enumerate(vectors)))), [np.abs(matrix) for matrix in vectors]
+
+
+def _singular_vectors(data: Data, mode: int, rank: int) -> Matrix:
+    size = data.shape[mode]
+    if size <= data.tensor.size // size:
+        # the eigenvectors of a Gram matrix come with the largest eigenvalue last
+        return np.linalg.eigh(data.gram(mode))[1][:, : -rank - 1 : -1]
+    rows = unfold(np.asarray(data.tensor * np.float64(data.scale)), mode)
+    vectors = np.linalg.svd(rows, full_matrices=False)[0][:, :rank]
+    missing = rank - vectors.shape[1]  # more components than there are singular vectors
+    return np.hstack([vectors, np.full((size, missing), size**-0.5)]) if missing else vectors
+
+
+def is_cheap(data: Data) -> bool:
+    """Say whether the singular vectors take no longer than a few sweeps."""
+    return all(min(size, data.tensor.size // size) <= SHORT for size in data.shape)
 
 
 def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
@@ -57,4 +76,9 @@ def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> 
     return core * (total / float(mass)), factors
 
 
-STARTS: Mapping[str, Start] = {"ltr": from_ltr, "hosvd": from_singular_vectors, "random": from_chance}
+STARTS: Mapping[str, tuple[Start, ...]] = {
+    "auto": (from_ltr, from_singular_vectors),
+    "ltr": (from_ltr,),
+    "hosvd": (from_singular_vectors,),
+    "random": (from_chance,),
+}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from tucket.blocks import as_index
@@ -44,20 +44,47 @@ def available() -> int:
         return count
 
 
-@cache
-def _libraries() -> Any:
-    """Find the libraries of linear algebra that this process has loaded."""
-    from threadpoolctl import ThreadpoolController
+def _take_control() -> None:
+    """Let any thread change what another has limited, where threadpoolctl would keep that to the first one."""
+    import threadpoolctl
 
-    return ThreadpoolController()
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
-def without_threads_of_blas() -> Any:
-    """Make matrix products keep to the thread that asks for them, within the context that is returned.
+class _Limit:
+    """Holds matrix products to one thread as long as anybody wants it: the first one in limits, the last restores."""
 
-    A product of data that one thread has just put into its own cache is slower on two.
-    """
-    return _libraries().limit(limits=1, user_api="blas")
+    def __init__(self) -> None:
+        self.lock, self.users = Lock(), 0
+        self.libraries: Any = None
+        self.limited: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                if self.libraries is None:
+                    from threadpoolctl import ThreadpoolController
+
+                    self.libraries = ThreadpoolController()
+                self.limited = self.libraries.limit(limits=1, user_api="blas")
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                _take_control()
+                self.limited.restore_original_limits()
+                _take_control()
+
+
+without_threads_of_blas = _Limit()
+"""A context in which matrix products keep to the thread that asks for them.
+
+A product of data that one thread has just put into its own cache is slower on two.
+"""
 
 
 def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:

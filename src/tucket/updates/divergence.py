@@ -25,8 +25,8 @@ PACE, FASTER, SLOWER, FASTEST = 0.5, 1.1, 2.0, 10.0
 LEAP = 5.0
 """Factor by which an entry changes at most before that power is taken."""
 
-WIDTH = 16
-"""Entries of the inner modes at least: more make larger products, and not better ones."""
+NARROW, TALL = 64, 200
+"""Columns up to which a product is slow, and what an entry of a matrix costs beside a multiplication."""
 
 Mixture = tuple[Matrix, list[Matrix]]
 
@@ -66,7 +66,7 @@ class Divergence:
 
         The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
         """
-        split = _choose_split(self.data.shape)
+        split = _choose_split(self.data.shape, core.shape)
         outer_factors = {mode: factors[mode] for mode in range(split)}
         outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
         inner: Matrix = reduce(np.kron, factors[split:])  # type: ignore[arg-type]
@@ -128,10 +128,19 @@ def _share(factor: Matrix) -> Matrix:
     return np.asarray(factor / np.where(sums > 0, sums, 1.0))
 
 
-def _choose_split(shape: Sequence[int]) -> int:
-    """Return how many modes are outer: as many as leave inner ones with enough entries for a matrix product."""
-    splits = range(len(shape) - 1, 0, -1)
-    return next((split for split in splits if math.prod(shape[split:]) >= WIDTH), min(1, len(shape) - 1))
+def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
+    """Return how many modes are outer, so that the products are cheap and the matrices small.
+
+    An entry takes as many multiplications as the inner modes have components; narrow matrices are slow, and tall
+    ones take memory.
+    """
+
+    def cost(split: int) -> float:
+        width, components = math.prod(shape[split:]), math.prod(rank[split:])
+        too_large = split > 0 and width * components > math.prod(shape)
+        return math.inf if too_large else components * (1 + NARROW / width) + TALL * components / width
+
+    return min(range(len(shape) - 1, min(1, len(shape) - 1) - 1, -1), key=cost)
 
 
 def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:

@@ -69,9 +69,15 @@ class LeastSquares:
         """Improve every factor once, and the core with each; return them, and the squared distance."""
         grams = [factor.T @ factor for factor in factors]
         state = _State(core, [factor.copy() for factor in factors], grams, self.data.workers)
-        for some, others in halves(range(core.ndim)):
+        for some, others in halves(range(core.ndim), state.shrink):
             state.improve(self.contract({mode: state.factors[mode] for mode in others}), some)
         return state.core, state.factors, max(0.0, self.norm + 2 * state.objective)
+
+    def distance(self, core: Matrix, factors: Sequence[Matrix]) -> float:
+        """Return the squared distance of a model."""
+        target = self.contract(dict(enumerate(factors)))
+        product = multiply_all(core, {mode: factor.T @ factor for mode, factor in enumerate(factors)})
+        return max(0.0, self.norm + 2 * _objective(core, product, target))
 
     def contract(self, factors: dict[int, Matrix]) -> Matrix:
         """Contract the tensor, in the metric, with some factors."""
@@ -92,12 +98,17 @@ class _State:
     workers: int
     objective: float = 0.0
 
+    @property
+    def shrink(self) -> list[float]:
+        """How many indices of each mode there are for a component."""
+        return [len(factor) / factor.shape[1] for factor in self.factors]
+
     def improve(self, part: Matrix, modes: Sequence[int]) -> None:
         """Improve the factors of some modes, given the tensor contracted with all the others."""
         if len(modes) == 1:
             self.improve_factor(part, modes[0])
             return
-        for some, others in halves(modes):
+        for some, others in halves(modes, self.shrink):
             self.improve(multiply_all(part, {mode: self.factors[mode] for mode in others}), some)
 
     def improve_factor(self, part: Matrix, mode: int) -> None:
@@ -151,10 +162,12 @@ def nearest_core(target: Matrix, grams: Sequence[Matrix], core: Matrix, steps: i
     return core, objective
 
 
-def halves(modes: Sequence[int]) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Yield the first half of the modes with the second, and the second with the first, but for empty ones."""
-    middle = (len(modes) + 1) // 2
-    for some, others in ((modes[:middle], modes[middle:]), (modes[middle:], modes[:middle])):
+def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list[int], list[int]]]:
+    """Cut the modes in two, both of which shrink a tensor by about as much; yield either with the other."""
+    groups: tuple[list[int], list[int]] = ([], [])
+    for mode in sorted(modes, key=lambda mode: -shrink[mode]):
+        min(groups, key=lambda group: (math.prod(shrink[k] for k in group), len(group))).append(mode)
+    for some, others in (groups, groups[::-1]):
         if some:
             yield some, others
 
