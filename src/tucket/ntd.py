@@ -32,7 +32,7 @@ __all__ = ["LOSSES", "check_budget", "ntd"]
 ROUGH = 2e-3
 """A sweep of least squares that gains less than this share is the last where another phase follows."""
 
-TRIAL = 10
+TRIAL = 6
 """Sweeps after which several starts are compared."""
 
 FLOOR = 1e-3
