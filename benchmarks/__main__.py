@@ -22,7 +22,7 @@ import tucket as tk
 from benchmarks import blocks
 from benchmarks.cases import cases, random_tensor
 from benchmarks.measure import compare, machine, seconds
-from benchmarks.plot import README, draw, fill
+from benchmarks.plot import README, draw, faces, fill
 
 RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
@@ -47,7 +47,7 @@ def main() -> None:
     options.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"\nkept in {options.output}")
     if options.output == RESULTS:
-        README.write_text(fill(README.read_text(), result))
+        README.write_text(fill(README.read_text(), {"cpu.json": faces(result)}))
         print(f"drawn in {draw(result)}")
 
 

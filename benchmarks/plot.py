@@ -1,4 +1,4 @@
-"""Draw the README's plot and fill its table from the kept results: python -m benchmarks.plot."""
+"""Draw the README's plots and fill its tables from the kept results: python -m benchmarks.plot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 README = Path(__file__).parents[1] / "README.md"
-MARKS = ("<!-- from benchmarks/results/cpu.json -->", "<!-- end -->")
+END = "<!-- end -->"
 PLOT = Path(__file__).parents[1] / "docs" / "benchmark.svg"
-RESULTS = Path(__file__).parent / "results" / "cpu.json"
+RESULTS = Path(__file__).parent / "results"
 
 
 def draw(result: dict[str, Any]) -> Path:
@@ -101,13 +101,42 @@ def faces(result: dict[str, Any]) -> str:
     return "\n".join([heading, "|---|---|---|---|", *rows])
 
 
-def fill(readme: str, result: dict[str, Any]) -> str:
-    """Return the README with the table of the faces between its marks."""
-    before, rest = readme.split(MARKS[0])
-    return before + MARKS[0] + "\n" + faces(result) + "\n" + MARKS[1] + rest.split(MARKS[1])[1]
+def decompositions(result: dict[str, Any]) -> str:
+    """Write how soon `ntd` reaches where TensorLy's HALS ends, and where it ends itself, as a table."""
+    lines = [
+        "| tensor, rank | loss | TensorLy HALS, 30 iterations | ntd is there after | ntd ends at | after |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in result["cases"]:
+        hals = next(row for row in case["rows"] if row["method"] == "TensorLy, HALS" and row["detail"] == "30")
+        for loss, label in (("ls", "rel. error"), ("kl", "KL / sum")):
+            ours = [row for row in case["rows"] if row["method"] == "ntd, coarse to fine" and row["detail"] == loss]
+            there = [row["seconds"] for row in ours if hals[loss] is None or row[loss] <= hals[loss]]
+            theirs = "infinite" if hals[loss] is None else f"{hals[loss]:.4f}"
+            lines.append(
+                f"| {case['tensor']} {tuple(case['shape'])}, {tuple(case['rank'])} | {label} "
+                f"| {theirs} in {hals['seconds']:.2f} s | {min(there):.3f} s "
+                f"| {ours[-1][loss]:.4f} | {ours[-1]['seconds']:.2f} s |"
+            )
+    return "\n".join(lines)
+
+
+def fill(readme: str, tables: dict[str, str]) -> str:
+    """Return the README with each table between the marks that name its results."""
+    for name, table in tables.items():
+        mark = f"<!-- from benchmarks/results/{name} -->"
+        before, rest = readme.split(mark)
+        readme = before + mark + "\n" + table + "\n" + END + rest.split(END, 1)[1]
+    return readme
+
+
+def kept_tables() -> dict[str, str]:
+    """Return the tables of the kept results."""
+    makers = {"cpu.json": faces, "ntd.json": decompositions}
+    return {name: make(json.loads((RESULTS / name).read_text())) for name, make in makers.items()}
 
 
 if __name__ == "__main__":
-    kept = json.loads(RESULTS.read_text())
-    README.write_text(fill(README.read_text(), kept))
-    print(draw(kept), README)
+    README.write_text(fill(README.read_text(), kept_tables()))
+    for name, make in (("cpu.json", draw), ("ntd.json", draw_ntd)):
+        print(make(json.loads((RESULTS / name).read_text())))

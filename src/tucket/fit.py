@@ -103,12 +103,16 @@ class Run:
         loss: Callable[[float], float],
         tolerance: float,
         most: int | None = None,
+        is_known: bool = True,
     ) -> tuple[Matrix, list[Matrix], float]:
-        """Take models until they gain too little, or there is no more to spend; tell of each, and return the last."""
+        """Take models until they gain too little, or there is no more to spend; tell of each, and return the last.
+
+        What they gain is counted by the loss, which may be one that is not to be told.
+        """
         values: list[float] = []
         for core, factors, distance in models:
-            step = self.tell(level, loss(distance))
-            values.append(distance if math.isnan(step.loss) else step.loss)
+            values.append(loss(distance))
+            step = self.tell(level, values[-1] if is_known else math.nan)
             if step.seconds > self.budget:
                 self.stopped = "budget"
             elif self._is_little(values, tolerance):

@@ -48,7 +48,7 @@ class Level:
     """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
 
     `offset` is the distance of the whole tensor from its own blocks, spread out: a divergence, or a squared one.
-    `kept` is the total correlation of the block sums.
+    `kept` is the total correlation of the block sums, and `by_mass` says which of the measures it is.
     """
 
     partition: Partition
@@ -56,6 +56,14 @@ class Level:
     measures: tuple[Matrix, ...]
     offset: float
     kept: float
+    by_mass: bool
+
+    @property
+    def offset_of_squares(self) -> float:
+        """The offset as a squared distance in the metric: of a divergence near enough, to second order."""
+        if not self.by_mass:
+            return self.offset
+        return 2 * self.offset / float(self.measures[0].sum()) ** (len(self.measures) - 1)
 
     @property
     def metric(self) -> list[Matrix]:
@@ -103,9 +111,9 @@ class Pyramid:
         else:
             measures = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
         if all(blocks.is_whole for blocks in partition.modes):
-            return Level(partition, self.data, measures, 0.0, self.information)
+            return Level(partition, self.data, measures, 0.0, self.information, self.by_mass)
         core = self.statistics.coarsen(partition).core
-        level = Level(partition, replace(self.data, tensor=core), measures, 0.0, total_correlation(core))
+        level = Level(partition, replace(self.data, tensor=core), measures, 0.0, total_correlation(core), self.by_mass)
         if self.by_mass:
             lost = self.total * (self.information - level.kept)
         else:

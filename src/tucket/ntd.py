@@ -29,8 +29,8 @@ from tucket.updates.multiplicative import divergence_updates, least_squares_upda
 
 __all__ = ["LOSSES", "check_budget", "ntd"]
 
-ROUGH = 2e-3
-"""A sweep of least squares that gains less than this share is the last where another phase follows."""
+ROUGH, NEAR = 2e-3, 1e-3
+"""Least squares end when they gain less: on a level that is passed through, and before the divergence."""
 
 TRIAL = 6
 """Sweeps after which several starts are compared."""
@@ -180,8 +180,8 @@ def _descend(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str) -> 
         if run.stopped == "budget":
             break
         if not (run.is_paper and loss == "kl"):
-            is_end = level is pyramid.levels[-1] and loss == "ls"
-            parts, _ = _squares(run, level, depth, parts, loss == "ls", run.tolerance if is_end else ROUGH)
+            tolerance = ROUGH if level is not pyramid.levels[-1] else NEAR if loss == "kl" else run.tolerance
+            parts, _ = _squares(run, level, depth, parts, loss == "ls", tolerance)
     if loss == "kl":
         parts = _divergence(run, pyramid, level, depth, parts, start)
     return to_mixture(parts[0], level.prolong(parts[1], pyramid.whole))
@@ -209,14 +209,14 @@ def _squares(
     """Lower the squared distance on one level, in its metric; return it too."""
     metric = level.metric
     problem = LeastSquares(level.data, metric)
-    whole = problem.norm + level.offset
+    whole = problem.norm + level.offset_of_squares
 
     def relative_error(distance: float) -> float:
-        return math.sqrt((distance + level.offset) / whole) if is_loss else math.nan
+        return math.sqrt((distance + level.offset_of_squares) / whole)
 
     scaled = [factor * weights[:, None] for factor, weights in zip(parts[1], metric)]
     updates = least_squares_updates(problem, parts[0], scaled) if run.is_paper else problem.descend(parts[0], scaled)
-    core, scaled, distance = run.follow(updates, depth, relative_error, tolerance, most)
+    core, scaled, distance = run.follow(updates, depth, relative_error, tolerance, most, is_loss)
     factors = [
         np.divide(factor, weights[:, None], where=weights[:, None] > 0, out=np.zeros_like(factor))
         for factor, weights in zip(scaled, metric)
