@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import suite
+from benchmarks import ntd, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
-from benchmarks.plot import draw
+from benchmarks.plot import STYLES, decompositions, draw, draw_ntd
 
 import tucket as tk
 from tucket import kernels
@@ -55,3 +55,27 @@ def test_the_plot_is_drawn_from_results(tmp_path: Any, monkeypatch: pytest.Monke
     row = {"case": "c", "baseline": "numpy.sum", "limit": 1.0, "ratio": 0.5, "lowest": 0.4, "highest": 0.6}
     result = {"date": "2026-01-01", "machine": {"cpu": "x", "numpy": "2", "numba": "1"}, "ratios": [row]}
     assert "0.50 x numpy.sum" in draw(result).read_text()
+
+
+def test_error_against_time_is_measured_and_drawn(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.plot.PLOT", tmp_path / "plot.svg")
+    monkeypatch.delenv("NN_FAC_PYTHON", raising=False)
+    x, rank = np.random.default_rng(0).gamma(0.5, size=(8, 7, 6)), (2, 2, 2)
+    rows = [*ntd.ours(x, rank), *ntd.peers(x, rank)]
+    assert "nn_fac is left out" in capsys.readouterr().out
+    assert {row["method"] for row in rows} == {name for name in STYLES if not name.startswith("nn_fac")}
+    assert all(row["seconds"] > 0 and 0 < row["ls"] < 1 for row in rows)
+    case = {"tensor": "x", "shape": x.shape, "rank": rank, "rows": rows}
+    assert "ntd, coarse to fine" in draw_ntd({"cases": [case]}).read_text()
+    assert "| x (8, 7, 6), (2, 2, 2) | rel. error |" in decompositions({"cases": [case]})
+
+
+def test_points_of_peers_that_nothing_beats_are_named() -> None:
+    def row(method: str, seconds: float, error: float) -> dict[str, Any]:
+        return {"method": method, "detail": "1", "seconds": seconds, "ls": error, "kl": None}
+
+    mine = [row("LTR", 1, 0.5), row("ntd, coarse to fine", 2, 0.3)]
+    assert list(ntd.dominated([*mine, row("peer", 1, 0.5), row("peer", 3, 0.3)])) == []
+    assert list(ntd.dominated([*mine, row("peer", 1.5, 0.4)])) == ["peer 1, ls"]

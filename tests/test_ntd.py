@@ -293,9 +293,11 @@ def test_limits() -> None:
     assert len(fit.trace) == 4
     assert tuple(steps) == fit.trace
     assert [step.iteration for step in fit.trace] == [1, 2, 3, 4]
-    late = tk.ntd(x, 3, budget=1e-9)
-    assert late.stopped == "budget"
-    assert late.loss == pytest.approx(late.model.kl(x), rel=1e-9)
+    for loss in LOSSES:
+        for budget in (1e-9, 0.01, 0.02, 0.03):
+            late = tk.ntd(x, 3, loss=loss, budget=budget, tol=0)
+            assert budget > 1e-3 or late.stopped == "budget"
+            assert late.loss == pytest.approx(loss_of(late.model, x, loss), rel=1e-6)
     assert tk.ntd(x, 3, loss="ls", tol=0.5).stopped == "converged"
     assert tk.ntd(x, 3, init="random", rng=1).loss == tk.ntd(x, 3, init="random", rng=1).loss
     assert tk.ntd(x, 3, init="random", rng=1).loss != tk.ntd(x, 3, init="random", rng=2).loss

@@ -20,7 +20,7 @@ from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
 from tucket.sources.dense import as_tensor, check_shape_match
-from tucket.starts import STARTS, is_cheap
+from tucket.starts import STARTS
 from tucket.tucker import Tucker
 from tucket.updates.data import Data
 from tucket.updates.divergence import Divergence, to_mixture
@@ -80,8 +80,8 @@ def ntd(
     loss : {"kl", "ls"}
         What is lowered: the generalised Kullback-Leibler divergence, or the Frobenius norm of the difference.
     init : {"auto", "ltr", "hosvd", "random"}, or a model, or a core and factors
-        Where to start: from LTR, from the absolute values of the singular vectors, by default from which of these
-        leads further in a few sweeps; from random numbers; or from what is given, such as a result of TensorLy's,
+        Where to start: from LTR, from the absolute values of the singular vectors, from random numbers, by default
+        from which of these leads furthest in a few sweeps; or from what is given, such as a result of TensorLy's,
         than which nothing worse is returned.
     n_iter_max : int
         Iterations at most, on each level of each kind.
@@ -173,7 +173,7 @@ def _improve(run: Run, pyramid: Pyramid, given: Tucker, rng: np.random.Generator
 def _descend(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str) -> Parts:
     """Go from level to level, and on the finest to the end, or to that of the time; return a model of the whole."""
     level, depth = pyramid.levels[0], 0
-    start = parts = _choose_start(run, level, starts, loss)
+    start = parts = _choose_start(run, pyramid, starts, loss)
     for depth, level in enumerate(pyramid.levels):
         if depth:
             parts = parts[0], pyramid.levels[depth - 1].prolong(parts[1], level)
@@ -187,26 +187,34 @@ def _descend(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str) -> 
     return to_mixture(parts[0], level.prolong(parts[1], pyramid.whole))
 
 
-def _choose_start(run: Run, level: Level, starts: Sequence[Begin], loss: str) -> Parts:
-    """Return the start, or, of several, where that leads which comes furthest in a few sweeps."""
+def _choose_start(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str) -> Parts:
+    """Return the start, or, of several, where that leads which comes nearest in a few sweeps."""
+    level = pyramid.levels[0]
     first, *others = starts
-    best = first(level.data)
-    if not others or not is_cheap(level.data):
-        return best
-    best, least = _squares(run, level, 0, best, loss == "ls", ROUGH, TRIAL)
+    if not others:
+        return first(level.data)
+
+    def attempt(parts: Parts, is_known: bool) -> tuple[float, Parts]:
+        found, error = _squares(run, level, 0, parts, is_known, ROUGH, TRIAL)
+        if loss == "kl":
+            error = Divergence(level.data, pyramid.total).slopes(*_mixed(found, level, pyramid.total))[2]
+        return error, found
+
+    least, best = attempt(first(level.data), loss == "ls")
     for other in others:
         parts = other(level.data)
         if run.stopped != "budget" and parts[0].any():
-            found, distance = _squares(run, level, 0, parts, False, ROUGH, TRIAL)
-            if distance < least:
-                best, least = found, distance
+            error, found = attempt(parts, False)
+            if error < least:
+                least, best = error, found
+    run.tell(0, least if loss == "ls" else (least + level.offset) / pyramid.scale)
     return best
 
 
 def _squares(
     run: Run, level: Level, depth: int, parts: Parts, is_loss: bool, tolerance: float, most: int | None = None
 ) -> tuple[Parts, float]:
-    """Lower the squared distance on one level, in its metric; return it too."""
+    """Lower the squared distance on one level, in its metric; return also the relative error, of the whole tensor."""
     metric = level.metric
     problem = LeastSquares(level.data, metric)
     whole = problem.norm + level.offset_of_squares
@@ -221,7 +229,7 @@ def _squares(
         np.divide(factor, weights[:, None], where=weights[:, None] > 0, out=np.zeros_like(factor))
         for factor, weights in zip(scaled, metric)
     ]
-    return (core, factors), distance
+    return (core, factors), relative_error(distance)
 
 
 def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Parts, start: Parts) -> Parts:

@@ -12,7 +12,7 @@ from tucket.search import Limits, clusters, descend, reassign, search
 from tucket.statistics import collect
 from tucket.updates.data import Data, Matrix, unfold
 
-__all__ = ["STARTS", "Start", "is_cheap"]
+__all__ = ["STARTS", "Start"]
 
 Start = Callable[..., tuple[Matrix, list[Matrix]]]
 """From a tensor to a model, given a rank and a generator."""
@@ -60,9 +60,11 @@ def _singular_vectors(data: Data, mode: int, rank: int) -> Matrix:
     return np.hstack([vectors, np.full((size, missing), size**-0.5)]) if missing else vectors
 
 
-def is_cheap(data: Data) -> bool:
-    """Say whether the singular vectors take no longer than a few sweeps."""
-    return all(min(size, data.tensor.size // size) <= SHORT for size in data.shape)
+def from_singular_vectors_if_cheap(data: Data, rank: tuple[int, ...], rng: object) -> tuple[Matrix, list[Matrix]]:
+    """Take the singular vectors if they need no longer than a few sweeps; else a model without mass."""
+    if all(min(size, data.tensor.size // size) <= SHORT for size in data.shape):
+        return from_singular_vectors(data, rank, rng)
+    return np.zeros(rank), [np.zeros(extent) for extent in zip(data.shape, rank)]
 
 
 def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
@@ -77,7 +79,7 @@ def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> 
 
 
 STARTS: Mapping[str, tuple[Start, ...]] = {
-    "auto": (from_ltr, from_singular_vectors),
+    "auto": (from_ltr, from_singular_vectors_if_cheap, from_chance),
     "ltr": (from_ltr,),
     "hosvd": (from_singular_vectors,),
     "random": (from_chance,),
