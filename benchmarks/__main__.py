@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tucket as tk
-from benchmarks import blocks
+from benchmarks import blocks, geometry
 from benchmarks.cases import cases, random_tensor
 from benchmarks.measure import compare, machine, seconds
 from benchmarks.plot import README, draw, faces, fill
@@ -43,6 +43,7 @@ def main() -> None:
     result["digits"] = blocks.digits()
     result["curve"] = blocks.curve()
     result["long_mode"] = list(blocks.long_mode())
+    result["geometry"] = list(geometry.measure())
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"\nkept in {options.output}")

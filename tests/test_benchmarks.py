@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import ntd, suite
+from benchmarks import geometry, ntd, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.plot import STYLES, decompositions, draw, draw_ntd
@@ -79,3 +79,10 @@ def test_points_of_peers_that_nothing_beats_are_named() -> None:
     mine = [row("LTR", 1, 0.5), row("ntd, coarse to fine", 2, 0.3)]
     assert list(ntd.dominated([*mine, row("peer", 1, 0.5), row("peer", 3, 0.3)])) == []
     assert list(ntd.dominated([*mine, row("peer", 1.5, 0.4)])) == ["peer 1, ls"]
+
+
+def test_the_slow_ways_are_measured_beside_the_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(geometry, "CASES", (((3, 3, 2), 1),))
+    (row,) = geometry.measure()
+    assert row["free"] == 5
+    assert row["difference"]["natural"] < 1e-8

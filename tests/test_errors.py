@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse
 
 import tucket as tk
+from tucket import geometry
 from tucket.blocks import Blocks
 
 X = np.arange(1.0, 25.0).reshape(2, 3, 4)
@@ -752,6 +753,106 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         ValueError,
         "dtype: in float32 the loss is inf instead of",
     ),
+    # geometry
+    (
+        "theta of a zero",
+        lambda: geometry.theta(holding(0.0)),
+        ValueError,
+        "x[1, 0, 3] is 0.0; every entry must be finite and positive, since its logarithm is taken",
+    ),
+    ("theta of nan", lambda: geometry.theta(holding(np.nan)), ValueError, "x[1, 0, 3] is nan; every entry"),
+    ("eta of a negative", lambda: geometry.eta(holding(-1.0)), ValueError, "x[1, 0, 3] is -1.0; every entry must be"),
+    ("eta too large", lambda: geometry.eta([1e308, 1e308]), ValueError, "x: its total is too large for float64"),
+    (
+        "theta too large",
+        lambda: geometry.from_theta([800.0]),
+        ValueError,
+        "theta: entry (0,) of the tensor would be exp(",
+    ),
+    ("theta not finite", lambda: geometry.from_theta([0, np.inf]), ValueError, "theta[1] is inf; give finite numbers"),
+    ("no such eta", lambda: geometry.from_eta([1.0, 2.0]), ValueError, "eta: entry (0,) of the tensor would be -1; no"),
+    (
+        "bingos of free blocks",
+        lambda: geometry.bingo_indices(tk.Partition.from_labels([[0, 1, 0]])),
+        ValueError,
+        "mode 0: the blocks are free; order the indices by block, and give starts",
+    ),
+    (
+        "zero projected",
+        lambda: geometry.m_project(holding(0.0), PARTITION),
+        ValueError,
+        "x[1, 0, 3] is 0.0; every entry",
+    ),
+    (
+        "partition of another shape",
+        lambda: geometry.legendre(X[0], PARTITION),
+        ValueError,
+        "x has shape (3, 4), but the partition is of shape (2, 3, 4)",
+    ),
+    (
+        "basis of another shape",
+        lambda: geometry.legendre(X, np.ones((2, 2), bool)),
+        ValueError,
+        "x has shape (2, 3, 4), but the basis is of shape (2, 2)",
+    ),
+    (
+        "basis outside",
+        lambda: geometry.legendre(X, [(0, 3, 0)]),
+        ValueError,
+        "basis: index (0, 3, 0) is outside of shape",
+    ),
+    (
+        "basis too large",
+        lambda: geometry.legendre(np.ones((17, 17, 17)), np.ones((17, 17, 17), bool)),
+        ValueError,
+        "basis: 4912 parameters are free; give at most 4000, or method='gradient'",
+    ),
+    (
+        "method",
+        lambda: geometry.legendre(X, PARTITION, method="sgd"),
+        ValueError,
+        "method: unknown 'sgd'; give 'natural'",
+    ),
+    (
+        "no such mode",
+        lambda: geometry.many_body(X, [(0, 3)]),
+        ValueError,
+        "interactions: cannot use (0, 3); give modes from",
+    ),
+    ("geodesic kind", lambda: geometry.geodesic(X, X, 0.5, "x"), ValueError, "kind: unknown 'x'; give 'm' or 'e'"),
+    (
+        "geodesic too far",
+        lambda: geometry.geodesic([1, 2], [2, 1], 3),
+        ValueError,
+        "t: got 3, where the m-geodesic has left",
+    ),
+    ("geodesic shapes", lambda: geometry.geodesic(X, X[0], 0.5), ValueError, "q has shape (3, 4), but p is of shape"),
+    ("one body of nothing", lambda: geometry.one_body(np.zeros(3)), ValueError, "x is zero everywhere; there is no"),
+    (
+        "one body eta",
+        lambda: geometry.one_body_theta([1, 1]),
+        ValueError,
+        "eta: its entries must fall, to a positive last",
+    ),
+    (
+        "weights",
+        lambda: geometry.boltzmann([0, 0], [[0, 1], [2, 0]]),
+        ValueError,
+        "weights: the matrix is not symmetric",
+    ),
+    (
+        "weights shape",
+        lambda: geometry.boltzmann([0, 0], [[0]]),
+        ValueError,
+        "weights: got shape (1, 1); give a matrix of 2",
+    ),
+    (
+        "bias",
+        lambda: geometry.boltzmann(np.zeros(21), np.zeros((21, 21))),
+        ValueError,
+        "bias: got shape (21,); give one",
+    ),
+    ("damping", lambda: geometry.mean_field([0], [[0]], damping=1), ValueError, "damping: got 1; give a number from 0"),
     # ranges
     (
         "model too large",

@@ -8,9 +8,10 @@
 (180, 0.5)
 """
 
-from tucket import metrics
+from tucket import geometry, metrics
 from tucket.blocks import Blocks
 from tucket.fit import Fit
+from tucket.geometry import legendre
 from tucket.lra_sntd import lra_sntd
 from tucket.ntd import ntd
 from tucket.partition import Partition
@@ -31,7 +32,9 @@ __all__ = [
     "Tucker",
     "best_rank1",
     "collect",
+    "geometry",
     "information_curve",
+    "legendre",
     "load",
     "lra_sntd",
     "ltr",
