@@ -115,7 +115,7 @@ def decompositions(result: dict[str, Any]) -> str:
             theirs = "infinite" if hals[loss] is None else f"{hals[loss]:.4f}"
             lines.append(
                 f"| {case['tensor']} {tuple(case['shape'])}, {tuple(case['rank'])} | {label} "
-                f"| {theirs} in {hals['seconds']:.2f} s | {min(there):.3f} s "
+                f"| {theirs} in {hals['seconds']:.2f} s | {f'{min(there):.3f} s' if there else 'not there'} "
                 f"| {ours[-1][loss]:.4f} | {ours[-1]['seconds']:.2f} s |"
             )
     return "\n".join(lines)

@@ -119,13 +119,8 @@ def ntd(
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
-        if not isinstance(init, str) or (init, n_iter_max, tol, multilevel, finest) != (
-            "auto",
-            200,
-            1e-4,
-            "auto",
-            None,
-        ):
+        told = (init, n_iter_max, tol, multilevel, finest) if isinstance(init, str) else ()
+        if told != ("auto", 200, 1e-4, "auto", None):
             raise ValueError(f"preset={preset!r} has its own init, n_iter_max, tol and multilevel; leave them out")
         init, n_iter_max, tol, multilevel = "hosvd", 10, 1e-4, False
     given = None if isinstance(init, str) else _check_model(init, tensor)
@@ -202,8 +197,10 @@ def _choose_start(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str
 
     least, best = attempt(first(level.data), loss == "ls")
     for other in others:
+        if run.stopped == "budget":
+            break
         parts = other(level.data)
-        if run.stopped != "budget" and parts[0].any():
+        if parts[0].any():
             error, found = attempt(parts, False)
             if error < least:
                 least, best = error, found
