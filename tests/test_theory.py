@@ -256,6 +256,13 @@ def test_three_ways_to_one_tensor(shape: tuple[int, ...], seed: int) -> None:
     assert divergences == sorted(divergences, reverse=True)
 
 
+def test_a_thousand_parameters_are_not_too_many() -> None:
+    x = np.exp(np.random.default_rng(0).normal(size=(10, 10, 12)) / 2)
+    found = geometry.legendre(x, np.ones(x.shape, bool), tol=1e-12)
+    assert found.stopped == "converged"
+    np.testing.assert_allclose(found.tensor, x, rtol=1e-6)
+
+
 def test_the_plain_gradient_leads_there_too() -> None:
     x = np.exp(np.random.default_rng(0).normal(size=(3, 3, 2)) / 2)
     partition = tk.Partition.uniform(x.shape, (2, 2, 1))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.blocks import as_index
+from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.partition import Partition
 from tucket.search import tensor_correlation, v_log_v
@@ -163,13 +164,18 @@ def information_curve(
     statistics = x if isinstance(x, Statistics) else _finest(x, workers)
     modes = range(len(statistics.rank))
     steps = sum(statistics.rank) - len(modes)
-    joint = []
-    for done, point in enumerate(_path(statistics, modes)):
-        joint.append(point)
-        if callback:
-            callback(done, steps)
-    paths = tuple(tuple(_path(statistics, [mode])) for mode in modes)
-    return InformationCurve(tuple(joint), paths, statistics.total)
+
+    def follow(some: Sequence[int]) -> tuple[Point, ...]:
+        points = []
+        for done, point in enumerate(_path(statistics, some)):
+            points.append(point)
+            if callback and some is modes:
+                callback(done, steps)
+        return tuple(points)
+
+    threads = 1 if callback else check_workers(workers)  # who is told of steps is told in his own thread
+    joint, *paths = in_order(follow, [modes, *([mode] for mode in modes)], threads)
+    return InformationCurve(joint, tuple(paths), statistics.total)
 
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:

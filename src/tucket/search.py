@@ -302,8 +302,9 @@ def descend(
             if stale.isdisjoint(turn):
                 continue
             cores = unfold(tensor, partition, turn, workers)
-            now = total_correlation(join(cores[0], turn[0], partition[turn[0]]))
-            if partition != best and now < kept:
+            known = partition is best and kept > -math.inf
+            now = kept if known else total_correlation(join(cores[0], turn[0], partition[turn[0]]))
+            if partition is not best and now < kept:
                 partition, gains = best, math.inf
                 continue
             together, best, kept = partition, partition, now
@@ -318,7 +319,7 @@ def descend(
                     together, gains = together.replace(mode, better), gains + then - now
                 if then > kept:
                     best, kept = partition.replace(mode, better), then
-            partition = together
+            partition = best if together == best else together
         if limits.callback:
             limits.callback(sweep, kept)
         if gains <= tolerance * abs(kept):
@@ -335,11 +336,14 @@ def unfold(
     scale is too large or too small.
     """
     cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in modes]
-    cores = [np.zeros(cut.rank) for cut in cuts]
-    for box in slabs(tensor.shape, PIECE if is_mapped(tensor) else tensor.size):
-        for core, cut in zip(cores, cuts):
-            inside, place = cut.within(box)
-            core[place] += kernels.block_sums(tensor[box], inside, workers).core
+    if is_mapped(tensor):
+        cores = [np.zeros(cut.rank) for cut in cuts]
+        for box in slabs(tensor.shape, PIECE):
+            for core, cut in zip(cores, cuts):
+                inside, place = cut.within(box)
+                core[place] += kernels.block_sums(tensor[box], inside, workers).core
+    else:
+        cores = [kernels.block_sums(tensor, cut, workers).core for cut in cuts]
     for core in cores:
         core /= core.sum() or 1.0
     return cores

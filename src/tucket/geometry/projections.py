@@ -243,9 +243,11 @@ def free_indices(basis: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
 
 def fisher(sums: Dense, free: NDArray[np.intp]) -> Dense:
     """Return the Fisher matrix of the free parameters, from η."""
-    both = np.maximum(free[:, None], free[None])
+    flat = np.zeros((len(free),) * 2, np.intp)
+    for size, indices in zip(sums.shape, free.T):
+        flat = flat * size + np.maximum.outer(indices, indices)
     own = sums[tuple(free.T)]
-    return np.asarray(sums[tuple(np.moveaxis(both, -1, 0))] - np.outer(own, own))
+    return np.asarray(sums.ravel()[flat] - np.outer(own, own))
 
 
 def _solve(matrix: Dense, vector: Dense) -> Dense:
