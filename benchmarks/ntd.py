@@ -51,6 +51,8 @@ TARGETS = (
 
 CONVERGED = {(10, "ls"): 0.2103, (10, "kl"): 0.0310, (40, "ls"): 0.157, (40, "kl"): 0.0183}
 
+OURS = "ntd, coarse to fine"
+
 Row = dict[str, Any]
 
 
@@ -78,7 +80,7 @@ def ours(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
         model = reduce()
         yield place(x, "LTR", blocks, float(np.median([seconds(reduce) for _ in range(3)])), model)
     ways: tuple[tuple[str, Row, float], ...] = (
-        ("ntd, coarse to fine", {}, 1.25),
+        (OURS, {}, 1.25),
         ("ntd, one level, from LTR", {"multilevel": False, "init": "ltr"}, 2.0),
         ("ntd, one level, from chance", {"multilevel": False, "init": "random"}, 2.0),
     )
@@ -86,14 +88,15 @@ def ours(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
         for loss in ("ls", "kl"):
             decompose = partial(tk.ntd, x, rank, loss=loss, **how)
             decompose(n_iter_max=1)  # the first call loads the compiled loops
-            budget, stopped = 0.004, "budget"
+            budget, stopped, last = 0.004, "budget", math.inf
             while stopped == "budget":
                 budget *= step
                 runs = sorted(_timed(decompose, budget) for _ in range(3 if budget < 0.5 else 1))
                 took, _, fit = runs[len(runs) // 2]
                 stopped = fit.stopped
-                if took < 1.5 * budget or stopped != "budget":  # else the start alone took longer
+                if fit.loss < last or stopped != "budget":  # else it is where the last one was
                     yield place(x, way, loss, took, fit.model)
+                last = fit.loss
 
 
 def _timed(decompose: Callable[..., tk.Fit], budget: float) -> tuple[float, int, tk.Fit]:
@@ -148,7 +151,7 @@ def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
     for r, loss, wanted, part in TARGETS:
         if r == rank:
             least = hals[loss] if wanted is None else wanted
-            curve = [row for row in rows if row["method"].startswith(("ntd, coarse", "LTR")) and row[loss] is not None]
+            curve = [row for row in rows if row["method"] == "LTR" or (row["method"], row["detail"]) == (OURS, loss)]
             reached = min((row["seconds"] for row in curve if row[loss] <= least), default=math.inf)
             ratio = hals["seconds"] / reached
             print(

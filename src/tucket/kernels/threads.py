@@ -48,9 +48,10 @@ def _take_control() -> None:
     """Let any thread change what another has limited, where threadpoolctl would keep that to the first one."""
     import threadpoolctl
 
-    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
-    if clear is not None:
-        clear(force=True)
+    # older versions let any thread do it
+    controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controller, "clear_controlling_thread"):
+        controller.clear_controlling_thread(force=True)
 
 
 class _Limit:
