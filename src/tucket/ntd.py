@@ -81,8 +81,8 @@ def ntd(
         What is lowered: the generalised Kullback-Leibler divergence, or the Frobenius norm of the difference.
     init : {"auto", "ltr", "hosvd", "random"}, or a model, or a core and factors
         Where to start: from LTR, from the absolute values of the singular vectors, from random numbers, by default
-        from which of these leads furthest in a few sweeps; or from what is given, such as a result of TensorLy's,
-        than which nothing worse is returned.
+        from which of these, where it costs little, leads furthest in a few sweeps; or from what is given, such as a
+        result of TensorLy's, than which nothing worse is returned.
     n_iter_max : int
         Iterations at most, on each level of each kind.
     tol : float

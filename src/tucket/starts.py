@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -19,6 +20,9 @@ Start = Callable[..., tuple[Matrix, list[Matrix]]]
 
 SHORT = 1000
 """Size of a mode, or of all others together, up to which singular vectors are soon found."""
+
+SMALL_CORE = 1 << 14
+"""Entries of a core up to which a random start is tried beside others."""
 
 SMALL = 1 << 16
 """Entries up to which the blocks are searched for with as much care as for a model of their own."""
@@ -64,7 +68,7 @@ def from_singular_vectors_if_cheap(data: Data, rank: tuple[int, ...], rng: objec
     """Take the singular vectors if they need no longer than a few sweeps; else a model without mass."""
     if all(min(size, data.tensor.size // size) <= SHORT for size in data.shape):
         return from_singular_vectors(data, rank, rng)
-    return np.zeros(rank), [np.zeros(extent) for extent in zip(data.shape, rank)]
+    return _nothing(data, rank)
 
 
 def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
@@ -78,8 +82,19 @@ def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> 
     return core * (total / float(mass)), factors
 
 
+def from_chance_if_cheap(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+    """Draw a model whose core is small, of which sweeps cost little; else one without mass."""
+    if math.prod(rank) <= SMALL_CORE:
+        return from_chance(data, rank, rng)
+    return _nothing(data, rank)
+
+
+def _nothing(data: Data, rank: tuple[int, ...]) -> tuple[Matrix, list[Matrix]]:
+    return np.zeros(rank), [np.zeros(extent) for extent in zip(data.shape, rank)]
+
+
 STARTS: Mapping[str, tuple[Start, ...]] = {
-    "auto": (from_ltr, from_singular_vectors_if_cheap, from_chance),
+    "auto": (from_ltr, from_singular_vectors_if_cheap, from_chance_if_cheap),
     "ltr": (from_ltr,),
     "hosvd": (from_singular_vectors,),
     "random": (from_chance,),
