@@ -33,6 +33,22 @@ def known(fit: tk.Fit) -> list[float]:
     return [step.loss for step in fit.trace if not math.isnan(step.loss)]
 
 
+def hidden_blocks(
+    rng: np.random.Generator, kinds: int, shape: tuple[int, ...], spread: float, mean: float
+) -> NDArray[np.int64]:
+    """Draw counts of a few kinds of indices in every mode, in any order."""
+    labels = [rng.integers(0, kinds, size) for size in shape]
+    return rng.poisson(rng.gamma(spread, mean, (kinds,) * len(shape))[np.ix_(*labels)])
+
+
+@pytest.fixture
+def small_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tensors of these tests be too large for their single indices."""
+    module = importlib.import_module("tucket.ntd")
+    monkeypatch.setattr(module, "FULL", 1000)
+    monkeypatch.setattr(module, "SKETCH", 8000)
+
+
 @pytest.fixture
 def small_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let even the small tensors of these tests have several levels."""
@@ -121,14 +137,10 @@ def test_levels_go_from_coarse_to_fine(loss: Any) -> None:
     assert given.loss == pytest.approx(loss_of(given.model, x, loss), rel=1e-9)
 
 
-def test_large_tensors_are_seen_through_blocks_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_sketch")
+def test_large_tensors_are_seen_through_blocks_that_are_alike() -> None:
     """A sketch of neighbours would mix what the order of the indices hides."""
-    module = importlib.import_module("tucket.ntd")
-    monkeypatch.setattr(module, "FULL", 1000)
-    monkeypatch.setattr(module, "SKETCH", 8000)
-    rng = np.random.default_rng(0)
-    kinds = [rng.integers(0, 4, size) for size in (40, 50, 60)]
-    x = rng.poisson(rng.gamma(0.5, 20, (4, 4, 4))[np.ix_(*kinds)])
+    x = hidden_blocks(np.random.default_rng(0), 4, (40, 50, 60), 0.5, 20)
     fit = tk.ntd(x, 4)
     assert math.prod(fit.levels[-1]) <= 8000
     assert fit.loss == pytest.approx(fit.model.kl(x), rel=1e-9)
@@ -308,8 +320,7 @@ def test_a_start_that_is_stuck_is_not_the_only_one(loss: Any) -> None:
     """Blocks that the order of the indices hides, sparse factors, and rows that are all different."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        kinds = [rng.integers(0, 6, size) for size in (60, 50, 40)]
-        x = rng.poisson(rng.gamma(0.3, 10, (6, 6, 6))[np.ix_(*kinds)])
+        x = hidden_blocks(rng, 6, (60, 50, 40), 0.3, 10)
         fit = tk.ntd(x, 6, loss=loss)
         assert fit.loss <= 1.02 * loss_of(tk.Tucker(*tk.ltr(x, 6)), x, loss)
         w, h = (rng.random(shape) * (rng.random(shape) < 0.3) for shape in ((60, 5), (5, 50)))
@@ -318,14 +329,10 @@ def test_a_start_that_is_stuck_is_not_the_only_one(loss: Any) -> None:
     assert tk.ntd(one_hot, 10, loss=loss).model.relative_error(one_hot) < 0.05
 
 
+@pytest.mark.usefixtures("small_sketch")
 @pytest.mark.parametrize("loss", LOSSES)
-def test_nothing_worse_than_a_given_model_is_returned(loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module("tucket.ntd")
-    monkeypatch.setattr(module, "FULL", 1000)
-    monkeypatch.setattr(module, "SKETCH", 8000)
-    rng = np.random.default_rng(2)
-    kinds = [rng.integers(0, 8, size) for size in (40, 50, 60)]
-    x = rng.poisson(rng.gamma(0.3, 20, (8, 8, 8))[np.ix_(*kinds)])
+def test_nothing_worse_than_a_given_model_is_returned(loss: Any) -> None:
+    x = hidden_blocks(np.random.default_rng(2), 8, (40, 50, 60), 0.3, 20)
     block = tk.ltr(x, 8)
     fit = tk.ntd(x, init=block, loss=loss)
     assert fit.loss <= loss_of(tk.Tucker(*block), x, loss) * (1 + 1e-9)

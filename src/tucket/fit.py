@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from tucket.tucker import Tucker
 from tucket.updates.data import Matrix
 
-__all__ = ["Fit", "Parts", "Run", "Step"]
+__all__ = ["Fit", "Run", "Step"]
 
 WINDOW = 5
 """Iterations over which a gain is counted: a single one may be small by chance."""
-
-Parts = tuple[Matrix, list[Matrix]]
 
 
 class Step(NamedTuple):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from numpy.typing import NDArray
 from tucket.metrics import total_correlation
 from tucket.model import Model
 from tucket.partition import Partition
-from tucket.search import Limits, descend, reassign, tensor_correlation, unfold
+from tucket.search import Limits, descend, reassign, tensor_correlation, unfoldings
 from tucket.statistics import Statistics, collect
-from tucket.updates.data import Data, Matrix
+from tucket.updates.data import Data, Matrix, Parts, unfold
+from tucket.updates.least_squares import LeastSquares
 
 __all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid", "to_unit"]
 
@@ -43,7 +45,7 @@ SEARCH = 1 << 34
 """Products up to which the blocks of a mode are searched for; more indices than that stay with their neighbours."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Level:
     """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
 
@@ -65,7 +67,12 @@ class Level:
             return self.offset
         return 2 * self.offset / float(self.measures[0].sum()) ** (len(self.measures) - 1)
 
-    @property
+    @cached_property
+    def squares(self) -> LeastSquares:
+        """The squared distance of models from the block sums, in the metric."""
+        return LeastSquares(self.data, self.metric)
+
+    @cached_property
     def metric(self) -> list[Matrix]:
         """Weights of the blocks of each mode by which a difference of sums counts: none without measure."""
         return [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.measures]
@@ -78,7 +85,7 @@ class Level:
             for factor, weights, blocks, measure in zip(factors, self.metric, quotient.modes, fine.measures)
         ]
 
-    def restrict(self, model: Model) -> tuple[Matrix, list[Matrix]]:
+    def restrict(self, model: Model) -> Parts:
         """Return the block sums of a model of the whole tensor, as a model."""
         factors = zip(self.partition.modes, model.dense_factors())
         return model.core * np.float64(self.data.scale), [blocks.sum(factor) for blocks, factor in factors]
@@ -114,10 +121,7 @@ class Pyramid:
             return Level(partition, self.data, measures, 0.0, self.information, self.by_mass)
         core = self.statistics.coarsen(partition).core
         level = Level(partition, replace(self.data, tensor=core), measures, 0.0, total_correlation(core), self.by_mass)
-        if self.by_mass:
-            lost = self.total * (self.information - level.kept)
-        else:
-            lost = self._square_sum() - level.data.square_sum(level.metric)
+        lost = self.total * (self.information - level.kept) if self.by_mass else self._square_sum() - level.squares.norm
         return replace(level, offset=max(0.0, lost))
 
     def _square_sum(self) -> float:
@@ -159,6 +163,11 @@ def to_unit(mean: float) -> float:
     return 2.0 ** min(1000, -round(math.log2(mean))) if mean else 1.0
 
 
+def halve(size: int, rank: int) -> int:
+    """Return half of a number of blocks, rounded up, but no less than the rank."""
+    return min(size, max(rank, -(-size // 2)))
+
+
 def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) -> Iterator[Partition]:
     """Yield a partition and ever coarser ones, until one has at most so many cells.
 
@@ -166,7 +175,7 @@ def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) ->
     """
     while True:
         yield partition
-        sizes = tuple(min(size, max(r, -(-size // 2))) for r, size in zip(rank, partition.rank))
+        sizes = tuple(map(halve, partition.rank, rank))
         if math.prod(partition.rank) <= most or sizes == partition.rank:
             return
         partition = partition.compose(Partition.uniform(partition.rank, sizes))
@@ -174,10 +183,6 @@ def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) ->
 
 def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[int]:
     """Halve the modes, all at once as long as that is not too much, then one by one, to at most so many cells."""
-
-    def halve(size: int, r: int) -> int:
-        return min(size, max(r, -(-size // 2)))
-
     sizes = list(shape)
     while math.prod(smaller := list(map(halve, sizes, rank))) >= most and smaller != sizes:
         sizes = smaller
@@ -201,8 +206,8 @@ def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -
     fine, modes = uniform, [mode for mode, size in enumerate(tensor.shape) if uniform[mode].rank < size]
     for is_second in (False, True):
         seen = few
-        for mode, core in zip(modes, unfold(tensor, seen, modes, workers)):
-            rows = np.moveaxis(core, mode, 0).reshape(tensor.shape[mode], -1)
+        for mode, core in zip(modes, unfoldings(tensor, seen, modes, workers)):
+            rows = unfold(core, mode)
             few = few.replace(mode, reassign(rows, few[mode], workers))
             if is_second and rows.size * uniform[mode].rank <= SEARCH:
                 fine = fine.replace(mode, reassign(rows, uniform[mode], workers))

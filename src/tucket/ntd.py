@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.blocks import as_index
-from tucket.fit import Fit, Parts, Run, Step
+from tucket.fit import Fit, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas
 from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
 from tucket.model import Model, check_dtype
@@ -22,9 +22,8 @@ from tucket.plan import choose, listed
 from tucket.sources.dense import as_tensor, check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
-from tucket.updates.data import Data
+from tucket.updates.data import Data, Parts
 from tucket.updates.divergence import Divergence, to_mixture
-from tucket.updates.least_squares import LeastSquares
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
 __all__ = ["LOSSES", "check_budget", "ntd"]
@@ -152,7 +151,7 @@ def _improve(run: Run, pyramid: Pyramid, given: Tucker, rng: np.random.Generator
         *_, divergence = Divergence(pyramid.whole.data, pyramid.total).slopes(core, factors)
         before = divergence / pyramid.scale
     else:
-        squares = LeastSquares(pyramid.whole.data, pyramid.whole.metric)
+        squares = pyramid.whole.squares
         before = math.sqrt(squares.distance(core, factors) / squares.norm)
     if pyramid.levels[-1] is pyramid.whole:
         starts: list[Begin] = [lambda _: (core, factors)]
@@ -212,8 +211,7 @@ def _squares(
     run: Run, level: Level, depth: int, parts: Parts, is_loss: bool, tolerance: float, most: int | None = None
 ) -> tuple[Parts, float]:
     """Lower the squared distance on one level, in its metric; return also the relative error, of the whole tensor."""
-    metric = level.metric
-    problem = LeastSquares(level.data, metric)
+    problem, metric = level.squares, level.metric
     whole = problem.norm + level.offset_of_squares
 
     def relative_error(distance: float) -> float:

@@ -38,7 +38,7 @@ __all__ = [
     "search",
     "segments",
     "tensor_correlation",
-    "unfold",
+    "unfoldings",
     "v_log_v",
 ]
 
@@ -301,7 +301,7 @@ def descend(
         for turn in turns:
             if stale.isdisjoint(turn):
                 continue
-            cores = unfold(tensor, partition, turn, workers)
+            cores = unfoldings(tensor, partition, turn, workers)
             known = partition is best and kept > -math.inf
             now = kept if known else total_correlation(join(cores[0], turn[0], partition[turn[0]]))
             if partition is not best and now < kept:
@@ -327,7 +327,7 @@ def descend(
     return best, kept
 
 
-def unfold(
+def unfoldings(
     tensor: NDArray[Any], partition: Partition, modes: Sequence[int], workers: int | None
 ) -> list[NDArray[np.float64]]:
     """Sum the tensor over the blocks of all modes but one, for each of these, in one pass.

@@ -11,11 +11,11 @@ from tucket.blocks import Blocks
 from tucket.partition import Partition
 from tucket.search import Limits, clusters, descend, reassign, search
 from tucket.statistics import collect
-from tucket.updates.data import Data, Matrix, unfold
+from tucket.updates.data import Data, Matrix, Parts, unfold
 
 __all__ = ["STARTS", "Start"]
 
-Start = Callable[..., tuple[Matrix, list[Matrix]]]
+Start = Callable[..., Parts]
 """From a tensor to a model, given a rank and a generator."""
 
 SHORT = 1000
@@ -31,7 +31,7 @@ CHEAP = 2_000_000
 """Logarithms up to which indices are moved one by one for blocks that are only a start."""
 
 
-def from_ltr(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+def from_ltr(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> Parts:
     """Project the tensor under the blocks of a search, a short one if the tensor is not small."""
     start = Partition.uniform(data.shape, rank)
     if data.tensor.size <= SMALL:
@@ -47,7 +47,7 @@ def _step(unfolding: Matrix, blocks: Blocks, workers: int) -> Blocks:
     return improve(unfolding, blocks, workers)
 
 
-def from_singular_vectors(data: Data, rank: tuple[int, ...], rng: object) -> tuple[Matrix, list[Matrix]]:  # noqa: ARG001
+def from_singular_vectors(data: Data, rank: tuple[int, ...], rng: object) -> Parts:  # noqa: ARG001
     """Take the absolute values of the higher-order singular value decomposition."""
     vectors = [_singular_vectors(data, mode, r) for mode, r in enumerate(rank)]
     return np.abs(data.contract(dict(enumerate(vectors)))), [np.abs(matrix) for matrix in vectors]
@@ -64,14 +64,14 @@ def _singular_vectors(data: Data, mode: int, rank: int) -> Matrix:
     return np.hstack([vectors, np.full((size, missing), size**-0.5)]) if missing else vectors
 
 
-def from_singular_vectors_if_cheap(data: Data, rank: tuple[int, ...], rng: object) -> tuple[Matrix, list[Matrix]]:
+def from_singular_vectors_if_cheap(data: Data, rank: tuple[int, ...], rng: object) -> Parts:
     """Take the singular vectors if they need no longer than a few sweeps; else a model without mass."""
     if all(min(size, data.tensor.size // size) <= SHORT for size in data.shape):
         return from_singular_vectors(data, rank, rng)
     return _nothing(data, rank)
 
 
-def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> Parts:
     """Draw every number from 0 to 1, and give the model the total of the tensor."""
     factors = [rng.random((size, r)) for size, r in zip(data.shape, rank)]
     core = rng.random(rank)
@@ -82,14 +82,14 @@ def from_chance(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> 
     return core * (total / float(mass)), factors
 
 
-def from_chance_if_cheap(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> tuple[Matrix, list[Matrix]]:
+def from_chance_if_cheap(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> Parts:
     """Draw a model whose core is small, of which sweeps cost little; else one without mass."""
     if math.prod(rank) <= SMALL_CORE:
         return from_chance(data, rank, rng)
     return _nothing(data, rank)
 
 
-def _nothing(data: Data, rank: tuple[int, ...]) -> tuple[Matrix, list[Matrix]]:
+def _nothing(data: Data, rank: tuple[int, ...]) -> Parts:
     return np.zeros(rank), [np.zeros(extent) for extent in zip(data.shape, rank)]
 
 

@@ -20,7 +20,19 @@ from numpy.typing import ArrayLike, NDArray
 from tucket.partition import Partition, check_partition
 from tucket.sources.dense import as_tensor, check_shape_match
 
-__all__ = ["Bingos", "bingo_indices", "bingos", "eta", "from_eta", "from_theta", "geodesic", "mobius", "theta"]
+__all__ = [
+    "Bingos",
+    "bingo_indices",
+    "bingos",
+    "eta",
+    "from_eta",
+    "from_theta",
+    "geodesic",
+    "mobius",
+    "sums_above",
+    "sums_below",
+    "theta",
+]
 
 Dense = NDArray[np.float64]
 
@@ -42,9 +54,7 @@ def theta(x: ArrayLike) -> Dense:
 
 def from_theta(parameters: ArrayLike) -> Dense:
     """Return the tensor of natural parameters: the inverse of `theta`."""
-    logs = check_real(parameters, "theta")
-    for mode in range(logs.ndim):
-        logs = logs.cumsum(axis=mode)
+    logs = sums_below(check_real(parameters, "theta"))
     with np.errstate(over="ignore"):
         tensor = np.exp(logs)
     if not np.isfinite(tensor).all():
@@ -64,11 +74,24 @@ def eta(x: ArrayLike) -> Dense:
     """
     sums = check_positive(x, allow_zero=True)
     with np.errstate(over="ignore"):
-        for mode in range(sums.ndim):
-            sums = np.flip(np.flip(sums, mode).cumsum(axis=mode), mode)
+        sums = sums_above(sums)
     if not np.isfinite(sums.flat[0]):
         raise ValueError("x: its total is too large for float64; scale it down")
     return np.ascontiguousarray(sums)
+
+
+def sums_above(values: Dense) -> Dense:
+    """Sum over all indices from each on, in every mode."""
+    for mode in range(values.ndim):
+        values = np.flip(np.flip(values, mode).cumsum(axis=mode), mode)
+    return values
+
+
+def sums_below(values: Dense) -> Dense:
+    """Sum over all indices up to each, in every mode."""
+    for mode in range(values.ndim):
+        values = values.cumsum(axis=mode)
+    return values
 
 
 def from_eta(parameters: ArrayLike) -> Dense:

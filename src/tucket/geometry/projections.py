@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.geometry.coordinates import Dense, bingo_indices, check_positive, eta
+from tucket.geometry.coordinates import Dense, bingo_indices, check_positive, eta, sums_above, sums_below
 from tucket.metrics import kl
 from tucket.partition import Partition, one_a_mode
 
@@ -163,7 +163,7 @@ def e_project(x: ArrayLike, basis: Basis, *, n_iter_max: int = 1000, tol: float 
     for _ in range(n_iter_max):
         sums, excess = eta(q), np.log(q / p)
         # the covariance of each index's function with log(Q / P), which is the gradient
-        gradient = _sums_from(q * excess)[where] - sums[where] * float((q * excess).sum())
+        gradient = sums_above(q * excess)[where] - sums[where] * float((q * excess).sum())
         if np.abs(gradient).max(initial=0.0) <= tol:
             break
         direction, step = _solve(fisher(sums, free), gradient), 1.0
@@ -261,14 +261,6 @@ def _distribution(parameters: Dense, where: tuple[Any, ...], shape: tuple[int, .
     """Return the distribution of some natural parameters."""
     logs = np.zeros(shape)
     logs[where] = parameters
-    for mode in range(len(shape)):
-        logs = logs.cumsum(axis=mode)
+    logs = sums_below(logs)
     q = np.exp(logs - logs.max())
     return np.asarray(q / q.sum())
-
-
-def _sums_from(values: Dense) -> Dense:
-    """Sum over all indices from each on, like η, of numbers of either sign."""
-    for mode in range(values.ndim):
-        values = np.flip(np.flip(values, mode).cumsum(axis=mode), mode)
-    return values

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from tucket.kernels.threads import in_order
 from tucket.sources.dense import slabs
 
-__all__ = ["Box", "Data", "Matrix", "multiply", "multiply_all", "runs", "unfold", "without"]
+__all__ = ["Box", "Data", "Matrix", "Parts", "multiply", "multiply_all", "runs", "unfold", "without"]
 
 Matrix = NDArray[np.float64]
+Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
 Box = tuple[slice, ...]
 Result = TypeVar("Result")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.updates.data import Data, Matrix, multiply_all, unfold, without
+from tucket.updates.data import Data, Matrix, Parts, multiply_all, unfold, without
 
 __all__ = ["Divergence", "to_mixture"]
 
@@ -27,8 +27,6 @@ LEAP = 5.0
 
 NARROW, TALL = 64, 200
 """Columns up to which a product is slow, and what an entry of a matrix costs beside a multiplication."""
-
-Mixture = tuple[Matrix, list[Matrix]]
 
 
 class Divergence:
@@ -42,7 +40,7 @@ class Divergence:
 
         Each is a step from the last one and a little further; where that was too far, the step alone.
         """
-        here: Mixture = (core, list(factors))
+        here: Parts = (core, list(factors))
         best, step, least, pace = here, here, math.inf, PACE
         while True:
             better, divergence = self.improve(*here)
@@ -55,7 +53,7 @@ class Divergence:
             here = self._further(better, step, pace)
             step, pace = better, min(FASTEST, pace * FASTER)
 
-    def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Mixture, float]:
+    def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
         core_slopes, factor_slopes, divergence = self.slopes(core, factors)
         better = [_share(factor * slopes) for factor, slopes in zip(factors, factor_slopes)]
@@ -85,7 +83,7 @@ class Divergence:
         divergence = math.inf if sum(lost) > 0 else max(0.0, sum(logs) - self.total + mass)
         return multiply_all(outer_slopes, outer_factors), factor_slopes, divergence
 
-    def _further(self, now: Mixture, then: Mixture, pace: float) -> Mixture:
+    def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
         def move(new: Matrix, old: Matrix) -> Matrix:
             change = np.divide(new, old, where=old > 0, out=np.ones_like(new))
             return np.asarray(new * np.clip(change, 1 / LEAP, LEAP) ** pace)
@@ -116,7 +114,7 @@ def _ratio_sums(data: Data, split: int, outer: Matrix, inner: Matrix) -> tuple[M
     return outer_sums, inner_sums, logs, lost
 
 
-def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Mixture:
+def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Parts:
     """Make the columns of the factors sum to 1, at the expense of the core."""
     sums = {mode: np.diag(factor.sum(axis=0)) for mode, factor in enumerate(factors)}
     return multiply_all(core, sums), [_share(factor) for factor in factors]
