@@ -26,7 +26,7 @@ def test_version(tmp_path: Path) -> None:
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert "usage: tucket" in done.stderr
+    assert "Usage: tucket" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -53,5 +53,5 @@ def test_demo_says_in_one_line_what_failed(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run("demo", "-o", "file/picture.png", cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith("tucket demo: ")
+    assert done.stderr.startswith("tucket: ")
     assert done.stderr.count("\n") == 1

@@ -373,10 +373,10 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "x has shape (2, 3, 4), but the partition is of shape (2, 3)",
     ),
     (
-        "collect without partition",
-        lambda: tk.collect(X, [[0], [0], [0]]),
+        "collect by strategy",
+        lambda: tk.collect(X, "clusters"),
         TypeError,
-        "partition: got a list; give a tucket.Partition",
+        "mode 0: rank 'clusters' is of type str; give an int from 1 to 2",
     ),
     (
         "starts of free blocks",
@@ -570,9 +570,9 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     (
         "sparse",
-        lambda: tk.ltr(scipy.sparse.eye_array(3).tocsr(), 2),
+        lambda: tk.ntd(scipy.sparse.eye_array(3).tocsr(), 2),
         TypeError,
-        "x is a sparse csr_array; give a dense array, as from x.toarray()",
+        "x is a csr_array, and this needs an array in memory; reduce x by tucket.ltr",
     ),
     ("array that fails", lambda: tk.ltr(Failing(), 2), ValueError, "x cannot be read as an array: disk gone"),
     (

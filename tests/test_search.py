@@ -18,7 +18,7 @@ from strategies import blocks as any_blocks
 from strategies import partitions, tensors
 from tucket import kernels, search
 from tucket.blocks import Blocks
-from tucket.sources.dense import slabs
+from tucket.sources.dense import Mapped
 
 SMALL = ("u1", "<f8", "<f4")
 
@@ -182,20 +182,13 @@ def test_a_file_is_read_once_a_sweep(
     np.save(path, x)
     rank = [data.draw(st.integers(1, size)) for size in x.shape]
     start, steps = tk.Partition.uniform(x.shape, rank), [getattr(search, blocks)] * x.ndim
-    reads: list[tuple[int, ...]] = []
+    reads: list[tk.Progress] = []
     sweeps: list[float] = []
-
-    def counted(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-        reads.append(shape)
-        return slabs(shape, most)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "PIECE", data.draw(st.integers(1, x.size)))
-        mapped: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r"))
-        patch.setattr(search, "slabs", counted)
-        limits = search.Limits(callback=lambda _, kept: sweeps.append(kept))
-        found, kept = search.descend(mapped, start, steps, limits, None)
-    assert len(sweeps) == len(reads)
+    mapped = Mapped(np.load(path, mmap_mode="r"), memory=data.draw(st.integers(4, 4 * x.nbytes)))
+    limits = search.Limits(callback=lambda _, kept: sweeps.append(kept))
+    found, kept = search.descend(mapped, start, steps, limits, None, reads.append)
+    assert len(sweeps) == sum(read.chunks == read.n_chunks for read in reads)
+    assert sum(read.new_bytes for read in reads) == len(sweeps) * x.nbytes
     assert all(later >= earlier - 1e-12 for earlier, later in itertools.pairwise(sweeps))
     if sweeps:
         assert (

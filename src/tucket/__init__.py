@@ -9,6 +9,7 @@
 """
 
 from tucket import geometry, metrics
+from tucket.axes import Axes
 from tucket.blocks import Blocks
 from tucket.fit import Fit
 from tucket.geometry import legendre
@@ -17,21 +18,33 @@ from tucket.ntd import ntd
 from tucket.partition import Partition
 from tucket.projection import best_rank1, ltr
 from tucket.ranks import InformationCurve, information_curve
+from tucket.sources import Source, Stream
+from tucket.sources.files import open  # noqa: A004
+from tucket.sources.source import Progress
+from tucket.sources.sparse import from_entries
+from tucket.sources.table import from_parquet, from_table
 from tucket.statistics import Statistics, collect
 from tucket.tucker import BlockTucker, Tucker, load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Axes",
     "BlockTucker",
     "Blocks",
     "Fit",
     "InformationCurve",
     "Partition",
+    "Progress",
+    "Source",
     "Statistics",
+    "Stream",
     "Tucker",
     "best_rank1",
     "collect",
+    "from_entries",
+    "from_parquet",
+    "from_table",
     "geometry",
     "information_curve",
     "legendre",
@@ -40,4 +53,5 @@ __all__ = [
     "ltr",
     "metrics",
     "ntd",
+    "open",
 ]

@@ -7,14 +7,16 @@ import secrets
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["read", "write"]
+__all__ = ["build", "read", "write"]
+
+Built = TypeVar("Built")
 
 FORMAT = "tucket"
 VERSION = 1
@@ -66,3 +68,18 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
             f"{path} is of format version {version}, and this tucket reads up to {VERSION}; upgrade tucket"
         )
     return kind, arrays
+
+
+def build(
+    path: str | os.PathLike[str],
+    what: str,
+    make: Callable[[dict[str, NDArray[Any]]], Built],
+    arrays: dict[str, NDArray[Any]],
+) -> Built:
+    """Make something of the arrays of an archive, naming the file in whatever is wrong with them."""
+    try:
+        return make(arrays)
+    except KeyError as error:
+        raise ValueError(f"{path} is not a whole {what}: {error} is missing") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a valid {what}: {error}") from error

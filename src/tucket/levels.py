@@ -26,8 +26,10 @@ from tucket.metrics import total_correlation
 from tucket.model import Model
 from tucket.partition import Partition
 from tucket.search import Limits, descend, reassign, tensor_correlation, unfoldings
+from tucket.sources import as_source
+from tucket.sources.dense import Array
 from tucket.statistics import Statistics, collect
-from tucket.updates.data import Data, Matrix, Parts, unfold
+from tucket.updates.data import Data, Matrix, Parts
 from tucket.updates.least_squares import LeastSquares
 
 __all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid", "to_unit"]
@@ -202,12 +204,11 @@ def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -
     uniform = Partition.uniform(tensor.shape, sketch_sizes(tensor.shape, rank, most))
     plain = collect(tensor, uniform, moments=True, workers=workers)
     start = Partition.uniform(uniform.rank, rank)
-    few = uniform.compose(descend(plain.core, start, [reassign] * tensor.ndim, Limits(sweeps=2), workers)[0])
+    few = uniform.compose(descend(Array(plain.core), start, [reassign] * tensor.ndim, Limits(sweeps=2), workers)[0])
     fine, modes = uniform, [mode for mode, size in enumerate(tensor.shape) if uniform[mode].rank < size]
     for is_second in (False, True):
         seen = few
-        for mode, core in zip(modes, unfoldings(tensor, seen, modes, workers)):
-            rows = unfold(core, mode)
+        for mode, rows in zip(modes, unfoldings(as_source(tensor), seen, modes, workers)):
             few = few.replace(mode, reassign(rows, few[mode], workers))
             if is_second and rows.size * uniform[mode].rank <= SEARCH:
                 fine = fine.replace(mode, reassign(rows, uniform[mode], workers))

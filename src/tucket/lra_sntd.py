@@ -11,7 +11,7 @@ from tucket.kernels.threads import check_workers
 from tucket.levels import to_unit
 from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
-from tucket.sources.dense import as_tensor
+from tucket.sources import as_dense
 from tucket.statistics import collect
 from tucket.tucker import Tucker
 from tucket.updates.data import Data, Matrix, unfold
@@ -60,7 +60,7 @@ def lra_sntd(
     >>> model.rank, model.relative_error(x) < 0.05
     ((2, 2), True)
     """
-    tensor = as_tensor(x)
+    tensor = as_dense(x)
     ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))
     total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
@@ -12,9 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket import archive, metrics
+from tucket.axes import Axes
 from tucket.blocks import as_index, frozen
 from tucket.kernels.threads import check_workers, in_order
+from tucket.passes import Scalars, check_chunk
+from tucket.sources import Source, as_source
 from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+from tucket.sources.source import Box, Chunk, Entries, Report
 
 if TYPE_CHECKING:
     import os
@@ -30,6 +35,7 @@ class Model(ABC):
     __slots__ = ()
 
     core: NDArray[Any]
+    axes: Axes | None
 
     @property
     @abstractmethod
@@ -108,30 +114,70 @@ class Model(ABC):
             part = self._expand(part, mode, rows[mode])
         return part[kept]
 
-    def kl(self, x: ArrayLike, *, workers: int | None = None) -> float:
-        """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`."""
-        tensor = check_values(self._check_shape(x))
-        boxes, threads = slabs(tensor.shape), check_workers(workers)
-        return max(0.0, sum(in_order(lambda box: metrics.kl_sum(tensor[box], self[box]), boxes, threads)))
+    @abstractmethod
+    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Return the entries of the tensor at some indices, `coords[k]` in mode k."""
 
-    def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
+    @abstractmethod
+    def _total(self) -> float:
+        """Return the sum of the tensor."""
+
+    @abstractmethod
+    def _square_sum(self, scale: float) -> float:
+        """Return the sum of the squares of the tensor over a scale."""
+
+    def kl(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> float:
+        """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`.
+
+        `x` may be anything that can be reduced; `progress` is told of each chunk of it.
+        """
+        source = self._check_shape(x)
+        divergence = source.reduce(Divergence(self, check_workers(workers)), progress)[0]
+        return max(0.0, float(divergence) + (self._total() if source.sparse else 0.0))
+
+    def relative_error(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> float:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
-        tensor = check_values(self._check_shape(x))
-        scale = float(tensor.max())
+        source = self._check_shape(x)
+        scale, residual, norm = source.reduce(Squares(self, check_workers(workers)), progress)
+        if source.sparse:  # so far only the entries were counted
+            residual = max(0.0, residual + self._square_sum(scale))
+        return metrics.error_ratio(residual, norm)
 
-        def squares(box: tuple[slice, ...]) -> tuple[float, float]:
-            part = tensor[box]
-            return metrics.square_sum(part, self[box], scale), metrics.square_sum(part, 0, scale)
+    def _misfit(self, chunk: Chunk, workers: int) -> tuple[float, float, float]:
+        """Return the sums of squares of chunk - model and of the chunk, over the square of a scale, and that scale."""
+        tensor = check_chunk_values(chunk).array
+        scale = float(tensor.max()) or 1.0
 
-        residuals, norms = zip(*in_order(squares, slabs(tensor.shape), check_workers(workers)))
-        return metrics.error_ratio(sum(residuals), sum(norms))
+        def squares(box: Box) -> tuple[float, float]:
+            part, model = tensor[box], self[moved(box, chunk.box)]
+            return metrics.square_sum(part, model, scale), metrics.square_sum(part, 0, scale)
+
+        residuals, norms = zip(*in_order(squares, slabs(tensor.shape), workers))
+        return scale, sum(residuals), sum(norms)
+
+    def to_xarray(self) -> Any:
+        """Return the model as an xarray Dataset: `core`, and `factor_<mode>` for each mode, with the labels.
+
+        The dimensions are the modes and, for the core, `block_<mode>`.
+
+        Examples
+        --------
+        >>> from tucket import Axes, Tucker
+        >>> axes = Axes(("city", "hour"), (["Bonn", "Kyoto"], None))
+        >>> Tucker([[2.0]], [[[0.5], [0.5]], [[1.0]]], axes).to_xarray()["factor_city"].dims
+        ('city', 'block_city')
+        """
+        from tucket.sources.labelled import to_xarray
+
+        return to_xarray(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to exactly this path, as an npz archive of plain arrays; `load` reads it back.
 
         It is written under a temporary name and renamed, so that no reader meets half a model.
         """
-        archive.write(path, type(self).__name__, {"shape": np.array(self.shape), **self._to_arrays()})
+        axes = {} if self.axes is None else self.axes.to_arrays()
+        archive.write(path, type(self).__name__, {"shape": np.array(self.shape), **self._to_arrays(), **axes})
 
     @abstractmethod
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -142,10 +188,10 @@ class Model(ABC):
     def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Model:
         """Build a model from what was saved."""
 
-    def _check_shape(self, x: ArrayLike) -> NDArray[Any]:
-        tensor = as_tensor(x)
-        check_shape_match(tensor, self.shape, "the model")
-        return tensor
+    def _check_shape(self, x: Any) -> Source:
+        source = as_source(x, shape=self.shape)
+        check_shape_match(source, self.shape, "the model")
+        return source
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the dense tensor, so that NumPy's functions take a model."""
@@ -165,6 +211,79 @@ class Model(ABC):
             f"{self.n_parameters:,} parameters for {elements:,} elements, "
             f"{elements / self.n_parameters:,.1f} x smaller"
         )
+
+
+@dataclass(frozen=True)
+class Divergence(Scalars):
+    """The divergence from a model: of boxes all of it, of entries all but the model's total."""
+
+    model: Model
+    workers: int
+
+    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+        """Return the divergence of one chunk."""
+        model = self.model
+        if isinstance(chunk, Entries):
+            check_chunk_values(chunk)
+            return np.array([sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, FEW))])
+        array = check_chunk_values(chunk).array
+        terms = in_order(
+            lambda box: metrics.kl_sum(array[box], model[moved(box, chunk.box)]), slabs(array.shape), self.workers
+        )
+        return np.array([sum(terms)])
+
+    def _of_entries(self, chunk: Entries, some: Box) -> float:
+        values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
+        return metrics.kl_sum(values, found) - float(found.sum())
+
+
+@dataclass(frozen=True)
+class Squares(Scalars):
+    """Sums of squares of the difference from a model and of the tensor, over the square of a scale, and that scale.
+
+    Of entries, the squares of the model there are taken off, to be counted with all others of the model.
+    """
+
+    model: Model
+    workers: int
+
+    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+        """Return them for one chunk."""
+        if isinstance(chunk, Chunk):
+            return np.array(self.model._misfit(chunk, self.workers))
+        check_chunk_values(chunk)
+        scale = float(chunk.values.max(initial=0)) or 1.0
+        residual, norm = 0.0, 0.0
+        for some in slabs(chunk.values.shape, FEW):
+            values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
+            residual += metrics.square_sum(values, found, scale) - metrics.square_sum(found, 0, scale)
+            norm += metrics.square_sum(values, 0, scale)
+        return np.array([scale, residual, norm])
+
+    def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Add them, by the largest scale."""
+        scale, sums = 0.0, np.zeros(2)
+        for own, *more in results:
+            top = max(scale, own)
+            sums, scale = sums * (scale / top) ** 2 + np.array(more) * (own / top) ** 2, top
+        return np.array([scale, *sums])
+
+
+FEW = 1 << 12
+"""Entries of a sparse tensor at which a model is evaluated at a time."""
+
+
+def check_chunk_values(chunk: Any) -> Any:
+    """Return a chunk if all its entries are finite and not negative."""
+    values = chunk.array if isinstance(chunk, Chunk) else chunk.values
+    # neither comparison holds for NaN, which is the least and the largest entry where there is one
+    check_chunk(chunk, not values.size or bool(values.min() >= 0 and values.max() < np.inf))
+    return chunk
+
+
+def moved(box: Box, frame: Box) -> Box:
+    """Return a box within another one as a box of the whole."""
+    return tuple(slice(rows.start + outer.start, rows.stop + outer.start) for rows, outer in zip(box, frame))
 
 
 def check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:

@@ -19,7 +19,8 @@ from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
 from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
-from tucket.sources.dense import as_tensor, check_shape_match
+from tucket.sources import as_dense
+from tucket.sources.dense import check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
 from tucket.updates.data import Data, Parts
@@ -114,7 +115,7 @@ def ntd(
     >>> core, factors = fit.model
     """
     began = time.perf_counter()
-    tensor = as_tensor(x)
+    tensor = as_dense(x)
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")

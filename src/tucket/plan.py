@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tucket.axes import Axes, by_mode
 from tucket.blocks import Blocks
 from tucket.partition import Partition, check_mode_rank, check_rng, in_mode, one_a_mode, one_rank_a_mode
 from tucket.search import Limits, Step, clusters, search, segments, tensor_correlation
+from tucket.sources.source import Report, Source
 from tucket.statistics import Statistics
 
 __all__ = ["Plan", "Strategy", "choose", "make_plan"]
@@ -63,7 +64,14 @@ class Plan:
             )
         return replace(self, start=start)
 
-    def search(self, tensor: NDArray[Any], statistics: Statistics, limits: Limits, workers: int | None) -> Partition:
+    def search(
+        self,
+        source: Source,
+        statistics: Statistics,
+        limits: Limits,
+        workers: int | None,
+        progress: Report | None = None,
+    ) -> Partition:
         """Return the best blocks found; the callback is told the divergence, for which `statistics` serve."""
         if not self.searches or self.rng is None:
             return self.start
@@ -71,11 +79,13 @@ class Plan:
         if callback is not None:
             whole, total = tensor_correlation(statistics), statistics.total
             limits = replace(limits, callback=lambda sweep, kept: callback(sweep, total * max(0.0, whole - kept)))
-        return search(tensor, self.start, self.steps, self.rng, limits, workers)
+        return search(source, self.start, self.steps, self.rng, limits, workers, progress)
 
 
-def make_plan(blocks: object, rank: object, rng: object, base: Partition) -> Plan:
+def make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
     """Make a plan for the blocks of `base`, which are single indices or those of statistics."""
+    rank = by_mode(rank, axes, len(base), None, "rank")
+    blocks = by_mode(blocks, axes, len(base), "clusters", "blocks")
     if isinstance(blocks, str):
         choices: tuple[Any, ...] = (blocks,) * len(base)
     elif isinstance(blocks, Partition):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal, TypedDict, Unpack, overload
+from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -15,17 +15,20 @@ from tucket.kernels import check_workers
 from tucket.model import check_dtype
 from tucket.ntd import LOSSES, check_budget, ntd
 from tucket.partition import Partition, Rank
-from tucket.plan import Strategy, choose, make_plan
+from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
-from tucket.sources.dense import as_tensor
-from tucket.statistics import Statistics, collect
+from tucket.sources import Source, Stream, as_dense, as_source
+from tucket.sources.dense import Array
+from tucket.sources.source import Report
+from tucket.statistics import Statistics, collect, finest
 from tucket.tucker import BlockTucker, Tucker
 
 __all__ = ["best_rank1", "ltr"]
 
 
-Given = Strategy | Partition | Iterable[Strategy | Blocks | ArrayLike | None]
+Wanted = Rank | Mapping[int | str, SupportsIndex | None] | Literal["mdl"] | None
+Given = Strategy | Partition | Iterable[Strategy | Blocks | ArrayLike | None] | Mapping[int | str, Any]
 
 
 class Options(TypedDict, total=False):
@@ -41,33 +44,40 @@ class Options(TypedDict, total=False):
     max_seconds: float | None
     callback: Callable[[int, float], object] | None
     workers: int | None
+    progress: Report | None
 
 
 @overload
 def ltr(
-    x: ArrayLike | Statistics,
-    rank: Rank | Literal["mdl"] | None = None,
+    x: Any,
+    rank: Wanted = None,
     *,
     refine: None = None,
     budget: None = None,
+    compute: Literal[True] = True,
     **options: Unpack[Options],
 ) -> BlockTucker: ...
 
 
 @overload
 def ltr(
-    x: ArrayLike,
-    rank: Rank | Literal["mdl"] | None = None,
+    x: Any,
+    rank: Wanted = None,
     *,
     refine: Literal["kl", "ls"],
     budget: float | None = None,
+    compute: Literal[True] = True,
     **options: Unpack[Options],
 ) -> Tucker: ...
 
 
+@overload
+def ltr(x: Any, rank: Wanted = None, *, compute: Literal[False], **options: Unpack[Options]) -> Any: ...
+
+
 def ltr(
-    x: ArrayLike | Statistics,
-    rank: Rank | Literal["mdl"] | None = None,
+    x: Any,
+    rank: Wanted = None,
     *,
     retain: float | None = None,
     max_parameters: int | None = None,
@@ -81,7 +91,9 @@ def ltr(
     max_seconds: float | None = None,
     callback: Callable[[int, float], object] | None = None,
     workers: int | None = None,
-) -> BlockTucker | Tucker:
+    progress: Report | None = None,
+    compute: bool = True,
+) -> Any:
     r"""Reduce a non-negative tensor to a small non-negative Tucker model, in closed form.
 
     Every mode is cut into blocks; the model is the tensor's m-projection onto the bingo space of that cut
@@ -94,11 +106,13 @@ def ltr(
 
     Parameters
     ----------
-    x : array of real numbers, finite and not negative, or Statistics
-        The tensor, of any number of modes and any layout; it is not changed. Or statistics of one, of which
-        any coarser model follows without the data.
+    x : array of real numbers, finite and not negative; or a source, a stream or Statistics
+        The tensor, of any number of modes and any layout; it is not changed. Or anything else that `collect` reads:
+        sparse, labelled, in files, in a stream, on a cluster. Or statistics of a tensor, of which any coarser
+        model follows without the data; a stream is read once for such statistics, as fine as memory allows.
     rank : int, or one a mode, each an int or None
-        Number of blocks of each mode; None leaves a mode whole. Not needed where `blocks` are given.
+        Number of blocks of each mode; None leaves a mode whole. Not needed where `blocks` are given. Modes may be
+        called by their names: `{"user": 10, "hour": None}`; those that are left out stay whole.
         "mdl" takes the entries for counts and chooses the rank of least description length.
     retain : float from 0 to 1
         Instead of a rank: the share of the total correlation to keep, with as few parameters as it takes.
@@ -130,6 +144,11 @@ def ltr(
         Called after each sweep of a search with its number and the divergence then.
     workers : int
         How many threads may read the tensor; by default as many as the process has processors.
+    progress
+        Called with a `Progress` after each chunk of each pass over the data.
+    compute : bool
+        False gives, for an array of dask's and blocks that are known without the data, a delayed object that is to
+        become the model.
 
     Examples
     --------
@@ -144,7 +163,7 @@ def ltr(
     """
     began = time.monotonic()
     project = choose(variant, VARIANTS, "variant")
-    _check_refine(refine, budget, x)
+    _check_refine(refine, budget, x, compute)
     target = check_dtype(dtype)
     if workers is not None:
         check_workers(workers)
@@ -153,30 +172,52 @@ def ltr(
         limits = replace(limits, deadline=min(limits.deadline, began + budget / 2))
     if blocks is None:
         blocks = "random" if variant == "published" else "clusters"
-    data = x if isinstance(x, Statistics) else as_tensor(x)
+    if isinstance(x, Stream | Iterator):
+        x = finest(x, workers, progress)
+    data = x if isinstance(x, Statistics) else as_source(x)
     base = data.partition if isinstance(data, Statistics) else Partition.uniform(data.shape, data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
     if criterion is None:
-        plan = make_plan(blocks, rank, rng, base)
+        plan = make_plan(blocks, rank, rng, base, data.axes)
     else:
-        chosen = criterion(information_curve(data, workers=workers)).partition
-        plan = make_plan(blocks, chosen.rank, rng, base).starting_at(base.quotient(chosen))
+        chosen = criterion(information_curve(data, workers=workers, progress=progress)).partition
+        plan = make_plan(blocks, chosen.rank, rng, base, data.axes).starting_at(base.quotient(chosen))
     if isinstance(data, Statistics):
-        statistics = data.coarsen(base.compose(plan.search(data.core, data, limits, workers)))
+        statistics = data.coarsen(base.compose(plan.search(Array(data.core), data, limits, workers)))
+    elif not compute:
+        return _delayed(data, plan, project, target)
     else:
-        statistics = collect(data, plan.start, moments=plan.searches and callback is not None, workers=workers)
+        moments = plan.searches and callback is not None
+        statistics = collect(data, plan.start, moments=moments, workers=workers, progress=progress)
         if plan.searches:
-            statistics = collect(data, plan.search(data, statistics, limits, workers), workers=workers)
+            found = plan.search(data, statistics, limits, workers, progress)
+            statistics = collect(data, found, workers=workers, progress=progress)
     model = project(statistics)
     if refine is None or isinstance(data, Statistics):
         return model.astype(target)
     if statistics.total == 0:
-        return Tucker(*model).astype(target)
+        return Tucker(model.core, model.factors, model.axes).astype(target)
     left = None if budget is None else max(1e-3, budget - (time.monotonic() - began))
-    return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
+    refined = ntd(as_dense(data), loss=refine, init=model, budget=left, dtype=target, workers=workers).model
+    return Tucker(refined.core, refined.factors, model.axes)
 
 
-def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:
+def _delayed(source: Source, plan: Plan, project: Callable[[Statistics], BlockTucker], dtype: np.dtype[Any]) -> Any:
+    """Return a delayed object of dask's that is to become the model."""
+    if plan.searches:
+        raise ValueError(
+            "compute=False needs blocks that are known without the data; give blocks='uniform' or 'random' or your own"
+        )
+    from dask.delayed import delayed
+
+    return delayed(_finish)(collect(source, plan.start, compute=False), project, dtype)
+
+
+def _finish(statistics: Statistics, project: Callable[[Statistics], BlockTucker], dtype: np.dtype[Any]) -> BlockTucker:
+    return project(statistics).astype(dtype)
+
+
+def best_rank1(x: Any, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:
     r"""Return the rank-1 tensor of least Kullback-Leibler divergence: the product of the marginals.
 
     .. math:: Q[i_1, \dots, i_d] = S^{1 - d} \prod_k m_k[i_k]
@@ -192,7 +233,9 @@ def best_rank1(x: ArrayLike | Statistics, *, dtype: DTypeLike = np.float64, work
     return ltr(x, 1, blocks="uniform", dtype=dtype, workers=workers)
 
 
-def _check_refine(refine: str | None, budget: object, x: object) -> None:
+def _check_refine(refine: str | None, budget: object, x: object, compute: bool) -> None:
+    if not compute and refine is not None:
+        raise ValueError(f"refine={refine!r} goes over the data again and again; leave compute=False out")
     if refine is None:
         if budget is not None:
             raise ValueError(f"budget={budget!r} is for refine; give refine='kl' or 'ls' with it, or max_seconds")

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from tucket.axes import Axes
 from tucket.blocks import as_index
 from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.partition import Partition
 from tucket.search import tensor_correlation, v_log_v
-from tucket.sources.dense import as_tensor
-from tucket.statistics import Statistics, collect
+from tucket.sources.source import Report
+from tucket.statistics import Statistics, finest
 
 __all__ = ["InformationCurve", "Point", "check_criterion", "information_curve"]
 
@@ -51,6 +52,7 @@ class InformationCurve:
     joint: tuple[Point, ...]
     modes: tuple[tuple[Point, ...], ...]
     total: float
+    axes: Axes | None = None
 
     def retain(self, share: float) -> Point:
         """Return the smallest model on the joint path that keeps this share of the information."""
@@ -96,7 +98,8 @@ class InformationCurve:
         """Return a table of all paths, a row a point."""
         import pandas as pd
 
-        paths = [("joint", self.joint), *((f"mode {mode}", path) for mode, path in enumerate(self.modes))]
+        names = range(len(self.modes)) if self.axes is None else self.axes.names
+        paths = [("joint", self.joint), *((f"mode {name}", path) for name, path in zip(names, self.modes))]
         return pd.DataFrame(
             [
                 {"path": name, "rank": p.rank, "n_parameters": p.n_parameters, "kl": p.kl, "kept": p.kept}
@@ -131,28 +134,27 @@ def check_criterion(rank: object, retain: object, max_parameters: object) -> Cal
     return lambda curve: curve.within(count)
 
 
-FINEST = 1 << 22
-"""Entries of the finest core that a curve begins with: up to here a tensor is taken as it is."""
-
-
 def information_curve(
-    x: ArrayLike | Statistics,
+    x: Any,
     *,
     workers: int | None = None,
     callback: Callable[[int, int], object] | None = None,
+    progress: Report | None = None,
 ) -> InformationCurve:
     """Tell how much information the models of a nested family of ranks keep, from one look at the data.
 
     Parameters
     ----------
-    x : array of real numbers, finite and not negative, or Statistics
-        The tensor; a large one is first cut into fine contiguous blocks. Or statistics of one, whose blocks are
-        the finest, and of which neighbours are joined; without their moments, divergence and share are counted
-        from those blocks on.
+    x : array of real numbers, finite and not negative; or a source, a stream or Statistics
+        The tensor: see `collect`. A large one is first cut into fine contiguous blocks. Or statistics of one, whose
+        blocks are the finest, and of which neighbours are joined; without their moments, divergence and share are
+        counted from those blocks on.
     workers : int
         How many threads may read the tensor; by default as many as the process has processors.
     callback
         Called with the number of steps done, and of all, on the joint path.
+    progress
+        Called with a `Progress` after each chunk of the data.
 
     Examples
     --------
@@ -161,7 +163,7 @@ def information_curve(
     >>> curve.retain(0.9).rank
     (4, 3)
     """
-    statistics = x if isinstance(x, Statistics) else _finest(x, workers)
+    statistics = x if isinstance(x, Statistics) else finest(x, workers, progress)
     modes = range(len(statistics.rank))
     steps = sum(statistics.rank) - len(modes)
 
@@ -175,7 +177,7 @@ def information_curve(
 
     threads = 1 if callback else check_workers(workers)  # who is told of steps is told in his own thread
     joint, *paths = in_order(follow, [modes, *([mode] for mode in modes)], threads)
-    return InformationCurve(joint, tuple(paths), statistics.total)
+    return InformationCurve(joint, tuple(paths), statistics.total, statistics.axes)
 
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
@@ -267,13 +269,3 @@ class Shrinking:
         self.core = self.core[np.ix_(*(self.alive[mode] for mode in by_axis))]
         self.masses = [mass[alive] for mass, alive in zip(self.masses, self.alive)]
         self.alive = [np.arange(len(alive)) for alive in self.alive]
-
-
-def _finest(x: ArrayLike, workers: int | None) -> Statistics:
-    """Collect the tensor under the finest blocks that a curve can begin with."""
-    tensor = as_tensor(x)
-    rank = list(tensor.shape)
-    while math.prod(rank) > FINEST:
-        longest = max(range(len(rank)), key=lambda mode: rank[mode])
-        rank[longest] = -(-rank[longest] // 2)
-    return collect(tensor, Partition.uniform(tensor.shape, rank), moments=True, workers=workers)

@@ -26,7 +26,8 @@ from tucket.blocks import Blocks
 from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.partition import Partition
-from tucket.sources.dense import is_mapped, slabs
+from tucket.passes import Unfoldings, block_sums
+from tucket.sources.source import Report, Source
 from tucket.statistics import Statistics
 
 __all__ = [
@@ -69,10 +70,11 @@ FORBIDDEN = -1e300
 CHUNK = 1 << 22
 """Scores of indices against blocks that are held at a time."""
 
-PIECE = 1 << 26
-"""Entries of a tensor in a file that are read for all modes before the next are."""
+DENSE = 1 << 25
+"""Cells of an unfolding of a sparse tensor up to which it is held dense."""
 
-Unfolding = NDArray[np.float64]
+Unfolding = Any
+"""An array of one row an index and one column for every block of the other modes; or a sparse matrix of SciPy's."""
 
 
 def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
@@ -83,7 +85,11 @@ def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     """
     from tucket.kernels import scores
 
-    size, rank = len(unfolding), blocks.rank
+    size, rank = unfolding.shape[0], blocks.rank
+    if not isinstance(unfolding, np.ndarray):  # seen through as many uniform blocks as can be held dense
+        grid = Blocks.uniform(size, min(size, max(rank, DENSE // unfolding.shape[1])))
+        start = Blocks.uniform(grid.rank, rank)
+        return grid.compose(segments(add_rows(unfolding, grid), start, workers))
     prefix = np.zeros((size + 1, unfolding.shape[1] + 1))
     np.cumsum(unfolding, axis=0, out=prefix[1:, :-1])
     np.cumsum(unfolding.sum(axis=1), out=prefix[1:, -1])
@@ -134,7 +140,7 @@ def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     Never worse than what is given.
     """
     found = reassign(unfolding, blocks, workers)
-    if unfolding.size * blocks.rank > SINGLE:
+    if unfolding.size * blocks.rank > SINGLE or not isinstance(unfolding, np.ndarray):
         return found
     return Blocks.from_labels(_move_one_by_one(unfolding, found.labels))
 
@@ -159,13 +165,13 @@ def _move_one_by_one(unfolding: Unfolding, labels: NDArray[np.intp]) -> NDArray[
 
     labels = labels.copy()
     rows = np.column_stack((unfolding, unfolding.sum(axis=1)))
-    scores.move_one_by_one(rows, labels, join(rows, 0, Blocks.from_labels(labels)), np.bincount(labels))
+    scores.move_one_by_one(rows, labels, add_rows(rows, Blocks.from_labels(labels)), np.bincount(labels))
     return labels
 
 
 def _reassign(unfolding: Unfolding, labels: NDArray[np.intp], rank: int) -> NDArray[np.intp]:
     """Move every index at once to the block whose distribution fits its row best."""
-    core = join(unfolding, 0, Blocks.from_labels(labels))
+    core = add_rows(unfolding, Blocks.from_labels(labels))
     mass = core.sum(axis=1, keepdims=True)
     logs = np.log(core, where=core > 0, out=np.zeros_like(core))
     logs -= np.log(mass, where=mass > 0, out=np.zeros_like(mass))
@@ -190,7 +196,8 @@ def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.flo
     if members.all():
         return labels
     mass = unfolding.sum(axis=1)
-    own = v_log_v(unfolding).sum(axis=1) - v_log_v(mass)  # what a block of its own would score
+    terms = v_log_v(unfolding) if isinstance(unfolding, np.ndarray) else unfolding._with_data(v_log_v(unfolding.data))
+    own = terms.sum(axis=1) - v_log_v(mass)  # what a block of its own would score
     worst = iter(np.argsort(fits - own, kind="stable"))
     for empty in np.flatnonzero(members == 0):
         index = next(i for i in worst if members[labels[i]] > 1)
@@ -199,10 +206,23 @@ def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.flo
     return labels
 
 
-def join(core: NDArray[Any], mode: int, blocks: Blocks) -> NDArray[np.float64]:
-    """Sum a core over blocks of one mode."""
-    whole = Partition.uniform(core.shape, core.shape)
-    return kernels.block_sums(core, whole.replace(mode, blocks)).core
+def add_rows(rows: Unfolding, blocks: Blocks) -> NDArray[np.float64]:
+    """Sum the rows of an unfolding over blocks."""
+    if isinstance(rows, np.ndarray):
+        whole = Blocks.uniform(*[rows.shape[1]] * 2)
+        return kernels.block_sums(rows, Partition((blocks, whole))).core
+    from scipy.sparse import csr_array
+
+    ones = np.ones(blocks.size)
+    indicator = csr_array((ones, blocks.labels, np.arange(blocks.size + 1)), shape=(blocks.size, blocks.rank))
+    sums: NDArray[np.float64] = (indicator.T @ rows).toarray()
+    return sums
+
+
+def kept_by(rows: Unfolding, partition: Partition, mode: int, blocks: Blocks) -> float:
+    """Return the information that a partition keeps with other blocks in one mode, given its unfolding."""
+    others = [rank for k, rank in enumerate(partition.rank) if k != mode]
+    return total_correlation(add_rows(rows, blocks).reshape(blocks.rank, *others))
 
 
 def tensor_correlation(statistics: Statistics) -> float:
@@ -237,12 +257,13 @@ class Limits:
 
 
 def search(
-    tensor: NDArray[Any],
+    source: Source,
     start: Partition,
     steps: Sequence[Step | None],
     rng: np.random.Generator,
     limits: Limits,
     workers: int | None,
+    progress: Report | None = None,
 ) -> Partition:
     """Return better blocks for the modes that have a step; the others stay as they are.
 
@@ -253,15 +274,16 @@ def search(
     free = contiguous != list(steps)
     # only a start for free blocks: two sweeps of contiguous ones are enough
     first = replace(limits, sweeps=min(2, limits.sweeps)) if free else limits
-    best, kept = descend(tensor, start, contiguous, first, workers)
+    best, kept = descend(source, start, contiguous, first, workers, progress)
     if free:
-        best, kept = descend(tensor, best, steps, limits, workers)
-    for _ in range(min(RESTARTS, CHEAP // max(1, _work(start, steps)))):
+        best, kept = descend(source, best, steps, limits, workers, progress)
+    restarts = min(RESTARTS, CHEAP // max(1, _work(start, steps))) if source.in_memory else 0
+    for _ in range(restarts):
         drawn = start
         for mode, step in enumerate(steps):
             if step:
                 drawn = drawn.replace(mode, Blocks.random(drawn[mode].size, drawn[mode].rank, rng))
-        other, more = descend(tensor, drawn, steps, limits, workers)
+        other, more = descend(source, drawn, steps, limits, workers, progress)
         if more > kept:
             best, kept = other, more
     return best
@@ -278,20 +300,21 @@ def _work(partition: Partition, steps: Sequence[Step | None]) -> int:
 
 
 def descend(
-    tensor: NDArray[Any],
+    source: Source,
     partition: Partition,
     steps: Sequence[Step | None],
     limits: Limits,
     workers: int | None,
+    progress: Report | None = None,
 ) -> tuple[Partition, float]:
     """Improve the blocks, sweep after sweep, until nothing is gained; return them, and the information they keep.
 
-    In memory, where a pass costs little, the modes take their turns, a pass each. A tensor in a file is read once
+    In memory, where a pass costs little, the modes take their turns, a pass each. What lies elsewhere is read once
     a sweep, and all modes move at once. Together they may keep less than the best of them moved alone, whose gain
     is known; then it alone moves. So nothing is ever lost.
     """
     modes = [mode for mode, step in enumerate(steps) if step and 1 < partition[mode].rank < partition[mode].size]
-    turns = [modes] if is_mapped(tensor) else [[mode] for mode in modes]
+    turns = [[mode] for mode in modes] if source.in_memory else [modes]
     exact = all(step in (None, segments) for step in steps) and _work(partition, steps) < LONG
     tolerance = 1e-12 if exact else TOLERANCE
     best, kept, sweep, threads = partition, -math.inf, 0, check_workers(workers)
@@ -301,18 +324,18 @@ def descend(
         for turn in turns:
             if stale.isdisjoint(turn):
                 continue
-            cores = unfoldings(tensor, partition, turn, workers)
+            unfolded = unfoldings(source, partition, turn, workers, progress)
             known = partition is best and kept > -math.inf
-            now = kept if known else total_correlation(join(cores[0], turn[0], partition[turn[0]]))
+            now = kept if known else kept_by(unfolded[0], partition, turn[0], partition[turn[0]])
             if partition is not best and now < kept:
                 partition, gains = best, math.inf
                 continue
             together, best, kept = partition, partition, now
-            for mode, core in zip(turn, cores):
+            for mode, rows in zip(turn, unfolded):
                 step, blocks = steps[mode], partition[mode]
                 assert step is not None
-                better = step(np.moveaxis(core, mode, 0).reshape(blocks.size, -1), blocks, threads)
-                then = total_correlation(join(core, mode, better))
+                better = step(rows, blocks, threads)
+                then = kept_by(rows, partition, mode, better)
                 stale -= {mode} if step is segments else set()
                 if then > now:
                     stale |= set(modes) - {mode}
@@ -328,22 +351,26 @@ def descend(
 
 
 def unfoldings(
-    tensor: NDArray[Any], partition: Partition, modes: Sequence[int], workers: int | None
-) -> list[NDArray[np.float64]]:
+    source: Source,
+    partition: Partition,
+    modes: Sequence[int],
+    workers: int | None,
+    progress: Report | None = None,
+) -> list[Unfolding]:
     """Sum the tensor over the blocks of all modes but one, for each of these, in one pass.
 
-    A piece of a tensor in a file is read for all of them while it is at hand. The sums are shares of the whole: then no
-    scale is too large or too small.
+    The sums are shares of the whole: then no scale is too large or too small.
     """
-    cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in modes]
-    if is_mapped(tensor):
-        cores = [np.zeros(cut.rank) for cut in cuts]
-        for box in slabs(tensor.shape, PIECE):
-            for core, cut in zip(cores, cuts):
-                inside, place = cut.within(box)
-                core[place] += kernels.block_sums(tensor[box], inside, workers).core
-    else:
-        cores = [kernels.block_sums(tensor, cut, workers).core for cut in cuts]
-    for core in cores:
-        core /= core.sum() or 1.0
-    return cores
+    cells = {mode: partition[mode].size * math.prod(partition.rank) // partition[mode].rank for mode in modes}
+    long = tuple(mode for mode in modes if source.sparse and cells[mode] > DENSE)
+    sparse: list[Any] = source.reduce(Unfoldings(partition, long), progress) if long else []
+    found = dict(zip(long, sparse))
+    short = [mode for mode in modes if mode not in found]
+    if short:
+        cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
+        sums = block_sums(source, cuts, workers, progress=progress)
+        for mode, each in zip(short, sums):
+            found[mode] = np.moveaxis(each.core, mode, 0).reshape(partition[mode].size, -1)
+    for rows in found.values():
+        rows /= rows.sum() or 1.0
+    return [found[mode] for mode in modes]

@@ -10,6 +10,7 @@ import numpy as np
 from tucket.blocks import Blocks
 from tucket.partition import Partition
 from tucket.search import Limits, clusters, descend, reassign, search
+from tucket.sources.dense import Array
 from tucket.statistics import collect
 from tucket.updates.data import Data, Matrix, Parts, unfold
 
@@ -35,9 +36,9 @@ def from_ltr(data: Data, rank: tuple[int, ...], rng: np.random.Generator) -> Par
     """Project the tensor under the blocks of a search, a short one if the tensor is not small."""
     start = Partition.uniform(data.shape, rank)
     if data.tensor.size <= SMALL:
-        blocks = search(data.tensor, start, [clusters] * len(rank), rng, Limits(), data.workers)
+        blocks = search(Array(data.tensor), start, [clusters] * len(rank), rng, Limits(), data.workers)
     else:
-        blocks, _ = descend(data.tensor, start, [_step] * len(rank), Limits(sweeps=1), data.workers)
+        blocks, _ = descend(Array(data.tensor), start, [_step] * len(rank), Limits(sweeps=1), data.workers)
     core, factors = collect(data.tensor, blocks).project()
     return core * data.scale, factors
 

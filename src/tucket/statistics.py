@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket import kernels
+from tucket import archive, kernels, passes
+from tucket.axes import Axes, by_mode, find_mode
 from tucket.blocks import Blocks, frozen
-from tucket.partition import Partition, check_partition
-from tucket.sources.dense import as_tensor, check_shape_match, explain_values
-from tucket.tucker import BlockTucker
+from tucket.kernels import check_workers
+from tucket.partition import Partition, Rank, check_mode_rank, check_partition, in_mode, one_rank_a_mode
+from tucket.sources import Source, Stream, as_source
+from tucket.sources.dense import check_shape_match
+from tucket.sources.source import Report
+from tucket.tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 
-__all__ = ["Statistics", "collect"]
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["Statistics", "collect", "finest"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -36,6 +46,8 @@ class Statistics:
         The sums of v log v and of v**2 over all entries v, if they were asked for.
     kernel : str
         What read the data.
+    axes : Axes or None
+        Names of the modes, and labels of their indices.
 
     Examples
     --------
@@ -55,9 +67,12 @@ class Statistics:
     marginals: tuple[NDArray[np.float64], ...]
     moments: kernels.Moments | None
     kernel: str
+    axes: Axes | None = None
 
     def __post_init__(self) -> None:
         check_partition(self.partition)
+        if self.axes is not None:
+            self.axes.check(self.shape)
         if self.core.shape != self.rank or tuple(map(len, self.marginals)) != self.shape:
             raise ValueError(
                 f"core and marginals, of shapes {self.core.shape} and {[m.shape for m in self.marginals]}, "
@@ -67,7 +82,7 @@ class Statistics:
         object.__setattr__(self, "marginals", tuple(map(frozen, self.marginals)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Statistics, (self.partition, self.core, self.marginals, self.moments, self.kernel)
+        return Statistics, (self.partition, self.core, self.marginals, self.moments, self.kernel, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,6 +107,11 @@ class Statistics:
                 f"cannot add statistics of different partitions, {self.partition} and {other.partition}; "
                 f"coarsen both to a common one first"
             )
+        if self.axes != other.axes:
+            raise ValueError(
+                f"cannot add statistics whose modes or labels differ, {self.axes} and {other.axes}; "
+                f"give the same to both"
+            )
         with np.errstate(over="ignore"):
             core = self.core + other.core
             total = core.sum()
@@ -102,7 +122,8 @@ class Statistics:
             _frozen(core),
             tuple(map(_frozen, map(np.add, self.marginals, other.marginals))),
             self.moments.plus(other.moments) if self.moments and other.moments else None,
-            self.kernel if self.kernel == other.kernel else f"{self.kernel}, {other.kernel}",
+            _both(self.kernel, other.kernel),
+            self.axes,
         )
 
     def __radd__(self, other: object) -> Statistics:
@@ -121,7 +142,65 @@ class Statistics:
         for mode, blocks in enumerate(self.partition.quotient(partition).modes):
             if not blocks.is_whole:
                 core = blocks.sum(core, axis=mode)
-        return Statistics(partition, _frozen(core), self.marginals, self.moments, self.kernel)
+        return replace(self, partition=partition, core=_frozen(core))
+
+    def append(self, other: Statistics, mode: int | str = 0) -> Statistics:
+        """Return the statistics of two tensors one after the other along a mode, such as time.
+
+        In all other modes both must have the same blocks.
+
+        Examples
+        --------
+        >>> days = [collect([[1, 2], [3, 4]], Partition.uniform((2, 2), (1, 2))) for _ in range(2)]
+        >>> days[0].append(days[1]).core
+        array([[4., 6.],
+               [4., 6.]])
+        """
+        if not isinstance(other, Statistics):
+            raise TypeError(f"other: got a {type(other).__name__}; give Statistics")
+        along = find_mode(mode, self.axes, len(self.shape))
+        for k, (ours, theirs) in enumerate(zip(self.partition.modes, other.partition.modes)):
+            if len(self.shape) != len(other.shape) or (k != along and ours != theirs):
+                raise ValueError(
+                    f"cannot append {other.partition} to {self.partition}: they may differ in mode {along} alone, "
+                    f"and do in mode {k}"
+                )
+        if (self.axes is None) != (other.axes is None):
+            raise ValueError(
+                f"cannot append {other.axes or 'modes without names'} to {self.axes or 'modes without names'}"
+            )
+        marginals = [
+            np.concatenate((ours, theirs)) if k == along else ours + theirs
+            for k, (ours, theirs) in enumerate(zip(self.marginals, other.marginals))
+        ]
+        return Statistics(
+            self.partition.replace(along, _after(self.partition[along], other.partition[along])),
+            _frozen(np.concatenate((self.core, other.core), axis=along)),
+            tuple(map(_frozen, marginals)),
+            self.moments.plus(other.moments) if self.moments and other.moments else None,
+            _both(self.kernel, other.kernel),
+            self.axes.append(other.axes, along) if self.axes and other.axes else None,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the statistics to exactly this path, as an npz archive of plain arrays, whole or not at all."""
+        arrays = {
+            "core": self.core,
+            "kernel": np.array(self.kernel),
+            **{f"marginal_{mode}": marginal for mode, marginal in enumerate(self.marginals)},
+            **blocks_to_arrays(self.partition),
+            **({} if self.moments is None else {"moments": np.array(self.moments)}),
+            **({} if self.axes is None else self.axes.to_arrays()),
+        }
+        archive.write(path, "Statistics", arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+        """Read statistics that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
+        kind, arrays = archive.read(path)
+        if kind != "Statistics":
+            raise ValueError(f"{path} holds a {kind!r}, not statistics; models are read by tucket.load")
+        return archive.build(path, "set of statistics", _from_arrays, arrays)
 
     def project(self) -> BlockTucker:
         r"""Return the m-projection onto the bingo space of the partition: the closed form of LTR.
@@ -136,7 +215,8 @@ class Statistics:
         array([[1.2, 1.8],
                [2.8, 4.2]])
         """
-        return BlockTucker(self.core, self.partition, map(_weights, self.marginals, self.partition.modes))
+        weights = map(_weights, self.marginals, self.partition.modes)
+        return BlockTucker(self.core, self.partition, weights, self.axes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Statistics):
@@ -146,40 +226,207 @@ class Statistics:
             and np.array_equal(self.core, other.core)
             and all(map(np.array_equal, self.marginals, other.marginals))
             and self.moments == other.moments
+            and self.axes == other.axes
         )
 
     def __repr__(self) -> str:
         return f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
 
 
-def collect(x: ArrayLike, partition: Partition, *, moments: bool = False, workers: int | None = None) -> Statistics:
+Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any]
+
+
+@overload
+def collect(
+    x: Any,
+    partition: Cuts,
+    *,
+    moments: bool = False,
+    workers: int | None = None,
+    progress: Report | None = None,
+    compute: Literal[True] = True,
+) -> Statistics: ...
+
+
+@overload
+def collect(x: Any, partition: Cuts, *, moments: bool = False, compute: Literal[False]) -> Any: ...
+
+
+def collect(
+    x: Any,
+    partition: Cuts,
+    *,
+    moments: bool = False,
+    workers: int | None = None,
+    progress: Report | None = None,
+    compute: bool = True,
+) -> Any:
     """Read a tensor once, for its block sums and marginals.
 
     Parameters
     ----------
-    x : array of real numbers, finite and not negative
-        Any number of modes, any layout; it is not changed.
-    partition : Partition
-        The blocks, of the shape of `x`.
+    x : array of real numbers, finite and not negative; or a source; or a stream
+        Any number of modes, any layout; it is not changed. An array of NumPy's, dask's, xarray's, zarr's, h5py's or
+        sparse's; a matrix of SciPy's; what `open`, `from_table`, `from_parquet` or `from_entries` give; or a
+        `Stream`, or an iterator, of slabs, whose number need not be known.
+    partition : Partition; or an int; or one a mode, each an int, None, Blocks or starts of blocks
+        The blocks, of the shape of `x`. An int asks for so many uniform blocks, None leaves a mode whole, as the mode
+        must be left that a stream grows unless its size is known.
     moments : bool
         Whether to sum v log v and v**2 over all entries v in the same pass.
     workers : int
         How many threads may read; by default as many as the process has processors. The result is the same
         for the same number.
+    progress
+        Called with a `Progress` after each chunk.
+    compute : bool
+        False gives, for an array of dask's, a delayed object that is to become the statistics.
 
     Examples
     --------
     >>> collect([[1, 2, 3], [4, 5, 6]], Partition.uniform((2, 3), (1, 3)))
     Statistics(shape=(2, 3), rank=(1, 3), total=21, kernel='numpy')
+    >>> nights = ([[night, 1, 0]] for night in range(1, 4))
+    >>> collect(nights, (None, 2))
+    Statistics(shape=(3, 3), rank=(3, 2), total=9, kernel='numpy')
     """
-    check_partition(partition)
-    tensor = as_tensor(x)
-    check_shape_match(tensor, partition.shape, "the partition")
-    sums = kernels.block_sums(tensor, partition, workers, unit=1.0 if moments else None)
-    if sums.has_negative or not sums.is_finite():
-        raise explain_values(tensor)
+    if workers is not None:
+        check_workers(workers)
+    if isinstance(x, Stream | Iterator) and not isinstance(partition, Partition):
+        stream = x if isinstance(x, Stream) else Stream(x)
+        return grow(stream, partition, moments=moments, workers=workers, progress=progress)
+    source = as_source(x, shape=getattr(partition, "shape", None))
+    if isinstance(partition, Partition):
+        check_shape_match(source, partition.shape, "the partition")
+    else:
+        partition = _cut(source, partition)
+    unit = 1.0 if moments else None
+    if not compute:
+        return _delayed(source, partition, unit)
+    return _statistics(passes.block_sums(source, [partition], workers, unit, progress)[0], partition, source.axes)
+
+
+def _statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
     marginals = tuple(map(_frozen, sums.marginals))
-    return Statistics(partition, _frozen(sums.core), marginals, sums.moments, sums.kernel)
+    return Statistics(partition, _frozen(sums.core), marginals, sums.moments, sums.kernel, axes)
+
+
+def _delayed(source: Source, partition: Partition, unit: float | None) -> Any:
+    from tucket.sources.dask import Dask
+
+    if not isinstance(source, Dask):
+        raise TypeError(f"compute=False is for arrays of dask's, not for {source!r}; leave it out")
+    reduction = passes.BlockSums((partition,), 1, unit)
+    return source.delayed(reduction, partial(_finish, partition=partition, axes=source.axes))
+
+
+def _finish(placed: list[passes.Placed], partition: Partition, axes: Axes | None) -> Statistics:
+    """Make statistics of the sums of all chunks, wherever that is called."""
+    return _statistics(placed[0].sums, partition, axes)
+
+
+def _cut(source: Source, cuts: Any) -> Partition:
+    """Return the partition that is meant by an int, or by one a mode, each an int, None, Blocks or starts."""
+    cuts = by_mode(cuts, source.axes, len(source.shape), None, "partition")
+    modes = []
+    for mode, (cut, size) in enumerate(zip(one_rank_a_mode(cuts, source.shape), source.shape)):
+        if isinstance(cut, Blocks):
+            if cut.size != size:
+                raise ValueError(f"mode {mode}: the given blocks are of {cut.size} indices; give {size}")
+            modes.append(cut)
+        elif isinstance(cut, Sequence | np.ndarray) and not isinstance(cut, str):
+            modes.append(in_mode(mode, Blocks.from_starts, size, cut))
+        else:
+            modes.append(Blocks.uniform(size, check_mode_rank(cut, size, mode)))
+    return Partition(tuple(modes))
+
+
+FINEST = 1 << 22
+"""Entries of the finest core that a curve, or a search over a stream, begins with."""
+
+
+def finest(x: Any, workers: int | None = None, progress: Report | None = None) -> Statistics:
+    """Collect a tensor under blocks as fine as a search without the data can begin with, up to single indices."""
+    if isinstance(x, Stream | Iterator):
+        return grow(x if isinstance(x, Stream) else Stream(x), FINEST, moments=True, workers=workers, progress=progress)
+    source = as_source(x)
+    rank = halved(source.shape, FINEST)
+    return collect(source, Partition.uniform(source.shape, rank), moments=True, workers=workers, progress=progress)
+
+
+def halved(shape: Sequence[int], most: int) -> list[int]:
+    """Halve the longest mode again and again, until there are at most so many cells."""
+    rank = list(shape)
+    while math.prod(rank) > most:
+        longest = max(range(len(rank)), key=lambda mode: rank[mode])
+        rank[longest] = -(-rank[longest] // 2)
+    return rank
+
+
+def grow(
+    stream: Stream,
+    cuts: Any,
+    *,
+    moments: bool,
+    workers: int | None,
+    progress: Report | None,
+) -> Statistics:
+    """Collect a stream whose length is not known.
+
+    The mode that grows is left whole if the cuts are one a mode. If they are a number of cells, the other modes are cut
+    as finely as that allows, and pairs of indices of the growing one are joined as often as needed to stay below it.
+    """
+    found: Statistics | None = None
+    width, most = 1, cuts if isinstance(cuts, int) else None
+    for slab in stream:
+        mode = stream.mode % len(slab.shape)
+        others = [1 if k == mode else size for k, size in enumerate(slab.shape)]
+        wanted = list(one_rank_a_mode(cuts, slab.shape) if most is None else halved(others, max(1, most // 64)))
+        if most is None and wanted[mode] is not None:
+            raise ValueError(
+                f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size is "
+                f"known; give None there, and coarsen the statistics, or a Partition of the whole shape"
+            )
+        wanted[mode] = None
+        piece = collect(slab, wanted, moments=moments, workers=workers, progress=progress)
+        found = piece if found is None else found.append(piece, mode)
+        while most is not None:
+            found = found.coarsen(found.partition.replace(mode, _in_steps(found.shape[mode], width)))
+            if found.core.size <= most or width >= found.shape[mode]:
+                break
+            width *= 2
+    if found is None:
+        raise ValueError("the stream holds no slab; give at least one with at least one index")
+    return found
+
+
+def _in_steps(size: int, width: int) -> Blocks:
+    return Blocks.from_starts(size, np.arange(0, size, width))
+
+
+def _after(first: Blocks, second: Blocks) -> Blocks:
+    """Return the blocks of two modes, one after the other."""
+    return Blocks.from_labels(np.concatenate((first.labels, second.labels + first.rank)))
+
+
+def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
+    core = arrays["core"]
+    marginals = tuple(arrays[f"marginal_{mode}"] for mode in range(core.ndim))
+    for name, array in (("core", core), *((f"marginal {k}", marginal) for k, marginal in enumerate(marginals))):
+        if array.dtype != np.float64 or not (np.isfinite(array).all() and (array >= 0).all()):
+            raise ValueError(f"{name} must hold finite float64 numbers, none negative")
+    return Statistics(
+        blocks_from_arrays(arrays, [len(marginal) for marginal in marginals]),
+        core,
+        marginals,
+        kernels.Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
+        str(arrays["kernel"].item()),
+        Axes.from_arrays(arrays),
+    )
+
+
+def _both(kernel: str, other: str) -> str:
+    return ", ".join(dict.fromkeys([*kernel.split(", "), *other.split(", ")]))
 
 
 def _weights(marginal: NDArray[np.float64], blocks: Blocks) -> NDArray[np.float64]:

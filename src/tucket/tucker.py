@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket import archive, kernels
+from tucket import archive, kernels, passes
+from tucket.axes import Axes, find_mode
 from tucket.blocks import Blocks
 from tucket.model import Model, cast_part, check_part, check_parts, check_range
 from tucket.partition import Partition, check_partition
-from tucket.sources.dense import explain_values
+from tucket.sources.source import Chunk, Report
 
 if TYPE_CHECKING:
     import os
 
     from scipy.sparse import csr_array
 
-__all__ = ["Block", "BlockTucker", "Tucker", "load"]
+__all__ = ["Block", "BlockTucker", "Tucker", "blocks_from_arrays", "blocks_to_arrays", "load"]
 
 
 class Block(NamedTuple):
-    """A block of one mode: its indices, as a slice where they are neighbours, and its mass."""
+    """A block of one mode: its indices, as a slice where they are neighbours, its mass, and the indices' labels."""
 
     indices: slice | NDArray[np.intp]
     mass: float
+    labels: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -49,8 +52,9 @@ class Tucker(Model):
 
     core: NDArray[Any]
     factors: tuple[NDArray[Any], ...]
+    axes: Axes | None
 
-    def __init__(self, core: ArrayLike, factors: Iterable[ArrayLike]) -> None:
+    def __init__(self, core: ArrayLike, factors: Iterable[ArrayLike], axes: Axes | None = None) -> None:
         held = check_part(core, "core")
         matrices = check_parts(factors, "factors", held)
         for mode, (factor, rank) in enumerate(zip(matrices, held.shape)):
@@ -62,9 +66,10 @@ class Tucker(Model):
         check_range(held, (factor.sum(axis=1, dtype=np.float64).max() for factor in matrices))
         object.__setattr__(self, "core", held)
         object.__setattr__(self, "factors", matrices)
+        object.__setattr__(self, "axes", axes and axes.check(self.shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Tucker, (self.core, self.factors)
+        return Tucker, (self.core, self.factors, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,7 +94,27 @@ class Tucker(Model):
         return product.reshape(*before, len(factor), *after)
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
-        return type(self)(cast_part(self.core, "core", dtype), self.factors)
+        return type(self)(cast_part(self.core, "core", dtype), self.factors, self.axes)
+
+    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        first, *others = (factor[indices].astype(np.float64) for indices, factor in zip(coords, self.factors))
+        part: NDArray[np.float64] = np.tensordot(first, self.core, axes=1)
+        for rows in others:
+            part = np.einsum("nr...,nr->n...", part, rows)
+        return part
+
+    def _total(self) -> float:
+        part = self.core.astype(np.float64)
+        for factor in self.factors:
+            part = np.tensordot(factor.sum(axis=0, dtype=np.float64), part, axes=(0, 0))
+        return float(part)
+
+    def _square_sum(self, scale: float) -> float:
+        core = self.core.astype(np.float64) / scale
+        part = core
+        for factor in self.factors:  # the first axis goes, its successor comes last: in the end the order is the old
+            part = np.tensordot(part, factor.T @ factor.astype(np.float64), axes=(0, 0))
+        return float((core * part).sum())
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"core": self.core, **_numbered("factor", self.factors)}
@@ -97,12 +122,12 @@ class Tucker(Model):
     @classmethod
     def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tucker:
         core = arrays["core"]
-        return cls(core, (arrays[f"factor_{mode}"] for mode in range(core.ndim)))
+        return cls(core, (arrays[f"factor_{mode}"] for mode in range(core.ndim)), Axes.from_arrays(arrays))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tucker):
             return NotImplemented
-        return _same([self.core, *self.factors], [other.core, *other.factors])
+        return self.axes == other.axes and _same([self.core, *self.factors], [other.core, *other.factors])
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
@@ -132,8 +157,11 @@ class BlockTucker(Model):
     core: NDArray[Any]
     partition: Partition
     weights: tuple[NDArray[Any], ...]
+    axes: Axes | None
 
-    def __init__(self, core: ArrayLike, partition: Partition, weights: Iterable[ArrayLike]) -> None:
+    def __init__(
+        self, core: ArrayLike, partition: Partition, weights: Iterable[ArrayLike], axes: Axes | None = None
+    ) -> None:
         held = check_part(core, "core")
         check_partition(partition)
         if held.shape != partition.rank:
@@ -146,9 +174,10 @@ class BlockTucker(Model):
         object.__setattr__(self, "core", held)
         object.__setattr__(self, "partition", partition)
         object.__setattr__(self, "weights", vectors)
+        object.__setattr__(self, "axes", axes and axes.check(self.shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BlockTucker, (self.core, self.partition, self.weights)
+        return BlockTucker, (self.core, self.partition, self.weights, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -172,25 +201,30 @@ class BlockTucker(Model):
             matrix[np.arange(blocks.size), blocks.labels] = vector
         return matrices
 
-    def blocks(self, mode: int) -> list[Block]:
-        """List the blocks of a mode: the indices of each, and the mass that the model puts on them.
+    def blocks(self, mode: int | str) -> list[Block]:
+        """List the blocks of a mode: the indices of each, the mass that the model puts on them, and their labels.
 
         Examples
         --------
         >>> model = BlockTucker([[8.0], [4.0]], Partition.from_labels([[0, 1, 0], [0, 0]]), [[0.5, 1, 0.5], [0.5, 0.5]])
         >>> model.blocks(0)
-        [Block(indices=array([0, 2]), mass=8.0), Block(indices=array([1]), mass=4.0)]
+        [Block(indices=array([0, 2]), mass=8.0, labels=None), Block(indices=array([1]), mass=4.0, labels=None)]
         >>> model.blocks(1)
-        [Block(indices=slice(0, 2, None), mass=12.0)]
+        [Block(indices=slice(0, 2, None), mass=12.0, labels=None)]
         """
-        if not -len(self.shape) <= mode < len(self.shape):
-            raise IndexError(f"mode {mode} is out of range for {len(self.shape)} modes of shape {self.shape}")
-        blocks = self.partition[mode]
-        masses = self._block_masses().sum(axis=tuple(k for k in range(len(self.shape)) if k != mode % len(self.shape)))
-        if not blocks.contiguous:
-            return [Block(blocks.indices(block), float(mass)) for block, mass in enumerate(masses)]
-        edges = [*blocks.starts.tolist(), blocks.size]
-        return [Block(slice(a, b), float(mass)) for a, b, mass in zip(edges, edges[1:], masses)]
+        number = find_mode(mode, self.axes, len(self.shape))
+        blocks = self.partition[number]
+        labels = None if self.axes is None else self.axes.labels[number]
+        masses = self._block_masses().sum(axis=tuple(k for k in range(len(self.shape)) if k != number))
+        indices: Sequence[slice | NDArray[np.intp]]
+        if blocks.contiguous:
+            indices = list(map(slice, blocks.starts.tolist(), [*blocks.starts[1:].tolist(), blocks.size]))
+        else:
+            order = np.argsort(blocks.labels, kind="stable")
+            indices = np.split(order, np.cumsum(blocks.sizes)[:-1])
+        return [
+            Block(where, float(mass), None if labels is None else labels[where]) for where, mass in zip(indices, masses)
+        ]
 
     def _block_masses(self) -> NDArray[np.float64]:
         """Return the sum of the model over each block."""
@@ -216,7 +250,7 @@ class BlockTucker(Model):
             for blocks, vector in zip(self.partition.modes, self.weights)
         ]
 
-    def kl(self, x: ArrayLike, *, workers: int | None = None) -> float:
+    def kl(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> float:
         r"""Generalised Kullback-Leibler divergence of `x` from the model, in one pass over `x`.
 
         .. math:: D(P; Q) = \sum P \log P - \sum_b G_P[b] \log G[b]
@@ -225,28 +259,26 @@ class BlockTucker(Model):
         with the block sums :math:`G_P` and the marginals :math:`m_k` of `x`: see `metrics.kl`. As a difference
         of sums it is good to about 1e-15 of the sum of all \|P log P\|.
         """
-        tensor = self._check_shape(x)
-        model_total = float(self._block_masses().sum())
+        source = self._check_shape(x)
+        model_total = self._total()
         # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
-        unit = 2.0 ** round(math.log2(model_total / tensor.size)) if model_total else 1.0
-        sums = kernels.block_sums(tensor, self.partition, workers, unit)
-        if sums.has_negative or not sums.is_finite():
-            raise explain_values(tensor)
+        unit = 2.0 ** round(math.log2(model_total / source.size)) if model_total else 1.0
+        sums = passes.block_sums(source, [self.partition], workers, unit, progress)[0]
         terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
         found = sums.moments.v_log_v if sums.moments else math.nan
         divergence = found - sum(terms) + (model_total - float(sums.core.sum()))
         if math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
-            return Model.kl(self, x, workers=workers)
+            return Model.kl(self, x, workers=workers, progress=progress)
         return max(0.0, divergence)
 
-    def relative_error(self, x: ArrayLike, *, workers: int | None = None) -> float:
-        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
-        tensor = self._check_shape(x)
-        if kernels.is_large(self.shape):
-            residual, norm, negative = kernels.residual(tensor, self.core, self.partition, self.weights, workers)
+    def _misfit(self, chunk: Chunk, workers: int) -> tuple[float, float, float]:
+        if kernels.is_large(chunk.array.shape):
+            inside, blocks = self.partition.within(chunk.box)
+            weights = [vector[rows] for vector, rows in zip(self.weights, chunk.box)]
+            residual, norm, negative = kernels.residual(chunk.array, self.core[blocks], inside, weights, workers)
             if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
-                return math.sqrt(residual / norm)
-        return Model.relative_error(self, x, workers=workers)
+                return 1.0, residual, norm
+        return Model._misfit(self, chunk, workers)
 
     def _write(self, out: NDArray[Any], workers: int) -> None:
         if kernels.is_large(self.shape):
@@ -255,7 +287,23 @@ class BlockTucker(Model):
             out[...] = self[...]
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
-        return type(self)(cast_part(self.core, "core", dtype), self.partition, self.weights)
+        return type(self)(cast_part(self.core, "core", dtype), self.partition, self.weights, self.axes)
+
+    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        places = tuple(blocks.labels[indices] for blocks, indices in zip(self.partition.modes, coords))
+        values: NDArray[np.float64] = self.core[places].astype(np.float64)
+        for vector, indices in zip(self.weights, coords):
+            values *= vector[indices]
+        return values
+
+    def _total(self) -> float:
+        return float(self._block_masses().sum())
+
+    def _square_sum(self, scale: float) -> float:
+        part = np.square(self.core.astype(np.float64) / scale)
+        for blocks, vector in zip(self.partition.modes, self.weights):
+            part = np.tensordot(blocks.sum(np.square(vector, dtype=np.float64)), part, axes=(0, 0))
+        return float(part)
 
     def _expand(self, part: NDArray[Any], mode: int, rows: slice) -> NDArray[Any]:
         expanded = part.take(self.partition[mode].labels_at(rows), axis=mode)
@@ -263,30 +311,23 @@ class BlockTucker(Model):
         return expanded
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
-        cuts = {
-            f"starts_{mode}" if blocks.contiguous else f"labels_{mode}": (
-                blocks.starts if blocks.contiguous else blocks.labels
-            )
-            for mode, blocks in enumerate(self.partition.modes)
-        }
-        return {"core": self.core, **_numbered("weights", self.weights), **cuts}
+        return {"core": self.core, **_numbered("weights", self.weights), **blocks_to_arrays(self.partition)}
 
     @classmethod
     def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> BlockTucker:
         core = arrays["core"]
         weights = [arrays[f"weights_{mode}"] for mode in range(core.ndim)]
-        modes = tuple(
-            Blocks.from_labels(arrays[f"labels_{mode}"])
-            if f"labels_{mode}" in arrays
-            else Blocks.from_starts(vector.size, arrays[f"starts_{mode}"])
-            for mode, vector in enumerate(weights)
-        )
-        return cls(core, Partition(modes), weights)
+        partition = blocks_from_arrays(arrays, [vector.size for vector in weights])
+        return cls(core, partition, weights, Axes.from_arrays(arrays))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BlockTucker):
             return NotImplemented
-        return self.partition == other.partition and _same([self.core, *self.weights], [other.core, *other.weights])
+        return (
+            self.partition == other.partition
+            and self.axes == other.axes
+            and _same([self.core, *self.weights], [other.core, *other.weights])
+        )
 
 
 SAFE_SQUARES = 1e-280
@@ -298,16 +339,38 @@ def load(path: str | os.PathLike[str]) -> Tucker | BlockTucker:
     kind, arrays = archive.read(path)
     for model in (Tucker, BlockTucker):
         if kind == model.__name__:
-            try:
-                loaded = model._from_arrays(arrays)
-                if loaded.shape != tuple(np.atleast_1d(arrays["shape"]).tolist()):
-                    raise ValueError(f"it is of shape {loaded.shape}, but should be {arrays['shape']}")
-                return loaded
-            except KeyError as error:
-                raise ValueError(f"{path} is not a whole model: {error} is missing") from None
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path} is not a valid model: {error}") from error
-    raise ValueError(f"{path} holds a {kind!r}, not a model")
+            return archive.build(path, "model", partial(_load, model), arrays)
+    remedy = "; read it with tucket.Statistics.load" if kind == "Statistics" else ""
+    raise ValueError(f"{path} holds a {kind!r}, not a model{remedy}")
+
+
+def _load(model: type[Tucker | BlockTucker], arrays: dict[str, NDArray[Any]]) -> Tucker | BlockTucker:
+    loaded = model._from_arrays(arrays)
+    if loaded.shape != tuple(np.atleast_1d(arrays["shape"]).tolist()):
+        raise ValueError(f"it is of shape {loaded.shape}, but should be {arrays['shape']}")
+    return loaded
+
+
+def blocks_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
+    """Return what is saved of a partition."""
+    return {
+        f"starts_{mode}" if blocks.contiguous else f"labels_{mode}": (
+            blocks.starts if blocks.contiguous else blocks.labels
+        )
+        for mode, blocks in enumerate(partition.modes)
+    }
+
+
+def blocks_from_arrays(arrays: Mapping[str, NDArray[Any]], shape: Sequence[int]) -> Partition:
+    """Build a partition of what was saved."""
+    return Partition(
+        tuple(
+            Blocks.from_labels(arrays[f"labels_{mode}"])
+            if f"labels_{mode}" in arrays
+            else Blocks.from_starts(size, arrays[f"starts_{mode}"])
+            for mode, size in enumerate(shape)
+        )
+    )
 
 
 def _numbered(name: str, parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""The passes over dense tensors: checked arrays in, small arrays out. Here it is chosen which code runs."""
+"""The passes over arrays and entries: checked arrays in, small arrays out. Here it is chosen which code runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from tucket.kernels.sums import Moments, Sums
 from tucket.kernels.threads import check_workers
 from tucket.partition import Partition
 
-__all__ = ["LARGE", "Moments", "Sums", "block_sums", "check_workers", "is_large", "residual", "write"]
+__all__ = [
+    "LARGE",
+    "Moments",
+    "Sums",
+    "block_sums",
+    "check_workers",
+    "entry_sums",
+    "is_large",
+    "residual",
+    "write",
+]
 
 LARGE = 1 << 18
 """Entries from which compiled loops pay for loading their compiler."""
@@ -42,6 +52,23 @@ def block_sums(
     from tucket.kernels import compiled
 
     return compiled.block_sums(tensor, partition, _threads(workers, tensor), unit)
+
+
+def entry_sums(
+    coords: Sequence[NDArray[Any]],
+    values: NDArray[Any],
+    partition: Partition,
+    workers: int | None = None,
+    unit: float | None = None,
+) -> Sums:
+    """Read the entries of a sparse tensor once, for its block sums and the marginal of every mode, and its moments.
+
+    For these no index may occur twice.
+    """
+    from tucket.kernels import sparse
+
+    workers = check_workers(workers)
+    return sparse.entry_sums(coords, values, partition, min(workers, 1 + len(values) // LARGE), unit)
 
 
 def write(

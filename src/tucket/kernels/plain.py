@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tucket.blocks import Blocks
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = ["block_sums"]
+__all__ = ["block_sums", "moments"]
 
 PRODUCT = 1 << 14
 """Largest indicator matrix of blocks by which a product is faster than a sum over each block."""
@@ -26,8 +26,8 @@ def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], unit: float | No
             others = tuple(other for other in range(tensor.ndim) if other != mode)
             marginals.append(core.sum(axis=others, dtype=np.float64))
             core = _sum_mode(core, blocks, mode)
-        moments = None if unit is None else _moments(tensor.astype(np.float64, copy=False), unit)
-    return Sums(core, tuple(marginals), bool(tensor.min() < 0), moments, "numpy")
+        found = None if unit is None else moments(tensor.astype(np.float64, copy=False), unit)
+    return Sums(core, tuple(marginals), bool(tensor.min() < 0), found, "numpy")
 
 
 def _sum_mode(part: NDArray[Any], blocks: Blocks, mode: int) -> NDArray[np.float64]:
@@ -43,7 +43,8 @@ def _sum_mode(part: NDArray[Any], blocks: Blocks, mode: int) -> NDArray[np.float
     return sums.reshape(*before, blocks.rank, *after)
 
 
-def _moments(tensor: NDArray[np.float64], unit: float) -> Moments:
+def moments(tensor: NDArray[np.float64], unit: float) -> Moments:
+    """Sum v log(v / unit) and v**2 over all entries v."""
     ratios = tensor / unit
     logs = np.log(ratios, where=ratios > 0, out=np.zeros_like(tensor))
     return Moments(float((tensor * logs).sum()), float((tensor * tensor).sum()))

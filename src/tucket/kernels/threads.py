@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tucket.blocks import as_index
 
-__all__ = ["check_workers", "in_order", "without_threads_of_blas"]
+__all__ = ["ahead", "check_workers", "in_order", "without_threads_of_blas"]
 
 MOST = 1024
 
@@ -93,15 +93,23 @@ def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -
 
     However many the jobs, only a few results are held at a time.
     """
+    return map(work, jobs) if workers == 1 else _pooled(work, jobs, workers, 2 * workers)
+
+
+def ahead(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
+    """Do the jobs, in order, while the caller is busy with the results of those before; a few at a time."""
+    return _pooled(work, jobs, workers, workers)
+
+
+def _pooled(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int, held: int) -> Iterator[Result]:
     jobs = iter(jobs)
-    if workers == 1:
-        yield from map(work, jobs)
-        return
     pool = ThreadPoolExecutor(workers)
     try:
-        pending = [pool.submit(work, job) for job in islice(jobs, 2 * workers)]
+        pending = [pool.submit(work, job) for job in islice(jobs, held)]
         while pending:
-            yield pending.pop(0).result()
+            done = pending.pop(0).result()
             pending.extend(pool.submit(work, job) for job in islice(jobs, 1))
+            yield done
+            del done  # or it would be held while the next is waited for
     finally:  # also when a job fails, or the caller wants no more
         pool.shutdown(cancel_futures=True)

@@ -1,16 +1,28 @@
-"""Dense arrays: anything that NumPy can see as an n-dimensional array of real numbers."""
+"""Dense arrays: anything that NumPy can see as an n-dimensional array of real numbers, in memory or in a file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from mmap import mmap
+import mmap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_tensor", "check_shape_match", "check_values", "explain_values", "is_mapped", "slabs"]
+from tucket.axes import Axes
+from tucket.sources.source import Box, Chunk, Source, whole
+
+__all__ = [
+    "Array",
+    "Mapped",
+    "as_tensor",
+    "check_real",
+    "check_shape_match",
+    "check_values",
+    "explain_values",
+    "slabs",
+]
 
 SLAB = 1 << 20
 """Elements a slab: large enough to forget Python's overhead, small enough for temporary copies."""
@@ -23,36 +35,133 @@ def as_tensor(x: ArrayLike, name: str = "x") -> NDArray[Any]:
     """
     if np.ma.is_masked(x):
         raise TypeError(f"{name} has masked entries; fill them first, as with {name}.filled(0)")
-    if hasattr(x, "toarray"):
-        raise TypeError(f"{name} is a sparse {type(x).__name__}; give a dense array, as from {name}.toarray()")
     try:
         tensor = np.asarray(x)
     except ValueError as error:
         if "inhomogeneous" in str(error):
             raise ValueError(f"{name} has rows of unequal length; give a full n-dimensional array") from None
         raise ValueError(f"{name} cannot be read as an array: {error}") from error
-    if tensor.dtype.kind not in "biuf" or tensor.dtype.itemsize > 8:
+    if tensor.dtype.kind == "O" and hasattr(x, "columns"):
         raise TypeError(
-            f"{name} is of type {type(x).__name__} and dtype {tensor.dtype}; "
-            f"give real numbers: bool, integers, or float16 to float64"
+            f"{name} is a table; say which of its columns are modes, "
+            f"as with tucket.from_table({name}, modes=[...], value=...)"
         )
-    if tensor.ndim == 0:
-        raise ValueError(f"{name} is a scalar (0-d); give an array of at least one mode")
-    if tensor.size == 0:
-        empty = tensor.shape.index(0)
-        raise ValueError(f"mode {empty} of {name} is empty (shape {tensor.shape}); give at least one index")
+    check_real(tensor.dtype, name, type(x).__name__)
+    check_shape(tensor.shape, name)
     return tensor
 
 
-def is_mapped(tensor: NDArray[Any]) -> bool:
-    """Say whether the entries lie in a file, which every pass over them reads again."""
-    owner: Any = tensor
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, mmap)
+def check_real(dtype: np.dtype[Any], name: str, kind: str) -> None:
+    """Refuse what are no real numbers that every kernel can read."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} is of type {kind} and dtype {dtype}; give real numbers: bool, integers, or float16 to float64"
+        )
 
 
-def check_shape_match(tensor: NDArray[Any], shape: tuple[int, ...], owner: str, name: str = "x") -> None:
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Refuse a tensor without modes, or without indices in one of them."""
+    if not shape:
+        raise ValueError(f"{name} is a scalar (0-d); give an array of at least one mode")
+    if 0 in shape:
+        raise ValueError(f"mode {shape.index(0)} of {name} is empty (shape {shape}); give at least one index")
+
+
+class Array(Source):
+    """An array in memory: a single chunk."""
+
+    in_memory = True
+
+    def __init__(self, array: NDArray[Any], axes: Axes | None = None) -> None:
+        self.array, self.shape, self.axes = array, array.shape, axes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.array.nbytes
+
+    @property
+    def n_chunks(self) -> int:
+        """One."""
+        return 1
+
+    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+        """Yield the array."""
+        yield Chunk(self.array, whole(self.shape))
+
+    def __array__(self, *_: object, **__: object) -> NDArray[Any]:
+        return self.array
+
+
+PIECE = 1 << 26
+"""Bytes of a file that are read at a time, unless told otherwise."""
+
+
+class Mapped(Source):
+    """An array whose entries lie in a file that is mapped into memory.
+
+    It is read in the order of the file. Of each piece the system is told that it will be wanted while the one before
+    it is worked on, and afterwards that it is wanted no more, so that few of them are in memory at a time.
+    """
+
+    def __init__(self, array: NDArray[Any], axes: Axes | None = None, memory: int | None = None) -> None:
+        self.array, self.shape, self.axes = array, array.shape, axes
+        self.piece = PIECE if memory is None else max(1, memory // 4)
+        self.order = sorted(range(array.ndim), key=lambda mode: -abs(array.strides[mode]))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.array.nbytes
+
+    def _boxes(self) -> list[Box]:
+        turned = tuple(self.shape[mode] for mode in self.order)
+        back = np.argsort(self.order)
+        return [tuple(box[place] for place in back) for box in slabs(turned, max(1, self.piece // self.array.itemsize))]
+
+    @property
+    def n_chunks(self) -> int:
+        """Pieces of the file."""
+        return len(self._boxes())
+
+    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+        """Yield the pieces of the file one after another."""
+        boxes = self._boxes()
+        self._advise(boxes[0], "MADV_WILLNEED")
+        for box, following in zip(boxes, [*boxes[1:], None]):
+            if following is not None:
+                self._advise(following, "MADV_WILLNEED")
+            yield Chunk(self.array[box], box)
+            self._advise(box, "MADV_DONTNEED")
+
+    def _advise(self, box: Box, advice: str) -> None:
+        """Tell the system what will be done with the pages of a piece, as far as it listens."""
+        owner = mapping(self.array)
+        flag = getattr(mmap, advice, None)
+        # pages of a private mapping may have been written to, and exist nowhere else
+        if owner is None or flag is None or not _is_shared(self.array):
+            return
+        base = np.frombuffer(owner, np.uint8).__array_interface__["data"][0]
+        low, high = np.lib.array_utils.byte_bounds(self.array[box])
+        first = (low - base) // mmap.PAGESIZE * mmap.PAGESIZE
+        owner.madvise(flag, first, high - base - first)
+
+
+def mapping(array: Any) -> mmap.mmap | None:
+    """Return the mapping of a file that an array is a view of, if it is of one."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array if isinstance(array, mmap.mmap) else None
+
+
+def _is_shared(array: Any) -> bool:
+    """Say whether what is written to a mapped array goes to its file, as numpy.memmap's own mode tells."""
+    while array is not None and not hasattr(array, "mode"):
+        array = getattr(array, "base", None)
+    return getattr(array, "mode", "c") != "c"
+
+
+def check_shape_match(tensor: NDArray[Any] | Source, shape: tuple[int, ...], owner: str, name: str = "x") -> None:
     """Refuse a tensor whose shape is not that of its partner."""
     if tensor.shape != shape:
         raise ValueError(f"{name} has shape {tensor.shape}, but {owner} is of shape {shape}")
@@ -66,25 +175,29 @@ def check_values(tensor: NDArray[Any], name: str = "x") -> NDArray[Any]:
     return tensor
 
 
-def explain_values(tensor: NDArray[Any], name: str = "x") -> ValueError:
+def explain_values(tensor: NDArray[Any], name: str = "x", box: Sequence[slice] | None = None) -> ValueError:
     """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where.
 
-    A tensor without any is one whose total is too large for float64.
+    A tensor without any is one whose total is too large for float64. A part of one is told of as of the whole.
     """
+    origin = [0] * tensor.ndim if box is None else [rows.start for rows in box]
     for slab in slabs(tensor.shape):
         part = tensor[slab]
         bad = ~(np.isfinite(part) & (part >= 0))
         if bad.any():
             inside = np.unravel_index(np.argmax(bad), part.shape)
-            index = tuple(int(i) + s.start for i, s in zip(inside, slab))
-            value = tensor[index].item()
-            remedy = "clip it, as with numpy.maximum" if value < 0 else "fill or drop missing values first"
-            return ValueError(
-                f"{name}[{', '.join(map(str, index))}] is {value}; "
-                f"every entry must be finite and not negative ({remedy})"
-            )
+            index = [int(i) + s.start + o for i, s, o in zip(inside, slab, origin)]
+            return bad_value(name, index, part[inside].item())
     return ValueError(
         f"the sum of {name} is too large for float64 (its largest entry is {tensor.max()}); scale {name} down"
+    )
+
+
+def bad_value(name: str, index: Sequence[int], value: float) -> ValueError:
+    """Make the error for one entry."""
+    remedy = "clip it, as with numpy.maximum" if value < 0 else "fill or drop missing values first"
+    return ValueError(
+        f"{name}[{', '.join(map(str, index))}] is {value}; every entry must be finite and not negative ({remedy})"
     )
 
 

@@ -1,0 +1,197 @@
+"""One pass over a source, wherever it lies: block sums of its chunks, put where they belong, and added."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import kernels
+from tucket.kernels.sums import Moments, Sums
+from tucket.partition import Partition
+from tucket.sources.dense import bad_value, explain_values
+from tucket.sources.source import Box, Chunk, Entries, Report, Source, whole
+
+__all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
+
+
+def block_sums(
+    source: Source,
+    cuts: Sequence[Partition],
+    workers: int | None = None,
+    unit: float | None = None,
+    progress: Report | None = None,
+) -> list[Sums]:
+    """Read a source once, for its block sums and marginals under each of several partitions."""
+    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), workers, unit), progress)
+    if not placed[0].sums.is_finite():
+        raise ValueError("the sum of x is too large for float64; scale x down")
+    return [each.sums for each in placed]
+
+
+class Placed(NamedTuple):
+    """Sums of a part of a tensor: where it is, and which of all blocks its core is about."""
+
+    sums: Sums
+    box: Box
+    region: Box
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """Block sums and marginals under several partitions, and moments if there is a unit to count entries in."""
+
+    cuts: tuple[Partition, ...]
+    workers: int | None = None
+    unit: float | None = None
+
+    @property
+    def distinct(self) -> bool:
+        """Sums are the same for duplicates, but their moments are not."""
+        return self.unit is not None
+
+    def of(self, chunk: Chunk | Entries) -> list[Placed]:
+        """Return the sums of one chunk, whose values must be finite and not negative."""
+        placed = [self._place(chunk, cut) for cut in self.cuts]
+        check_chunk(chunk, all(each.sums.is_finite() and not each.sums.has_negative for each in placed))
+        return placed
+
+    def _place(self, chunk: Chunk | Entries, cut: Partition) -> Placed:
+        if isinstance(chunk, Entries):
+            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.workers, self.unit)
+            return Placed(sums, whole(cut.shape), whole(cut.rank))
+        if chunk.array.shape == cut.shape:
+            sums = kernels.block_sums(chunk.array, cut, self.workers, self.unit)
+            return Placed(sums, chunk.box, whole(cut.rank))
+        inside, blocks = cut.within(chunk.box)
+        sums = kernels.block_sums(chunk.array, inside, self.workers, self.unit)
+        seen = [index.ravel() for index in blocks]
+        region = tuple(slice(int(these[0]), int(these[-1]) + 1) for these in seen)
+        if any(len(these) < rows.stop - rows.start for these, rows in zip(seen, region)):
+            core = np.zeros([rows.stop - rows.start for rows in region])
+            core[np.ix_(*(these - these[0] for these in seen))] = sums.core
+            sums = sums._replace(core=core)
+        return Placed(sums, chunk.box, region)
+
+    def merge(self, results: Sequence[list[Placed]]) -> list[Placed]:
+        """Add the sums of some chunks: they are then those of the least box that holds all of these."""
+        merged = []
+        for parts in zip(*results):
+            hull = _hull([part.box for part in parts]), _hull([part.region for part in parts])
+            merged.append(_add(_nothing(*hull, parts[0].sums), parts))
+        return merged
+
+    def total(self, results: Iterable[list[Placed]]) -> list[Placed]:
+        """Add the sums of all chunks."""
+        totals: list[Placed] = []
+        for parts in results:
+            if totals:
+                totals = [_add(total, [part]) for total, part in zip(totals, parts)]
+                continue
+            for cut, part in zip(self.cuts, parts):
+                everywhere = whole(cut.shape), whole(cut.rank)
+                is_all = everywhere == (part.box, part.region) and part.sums.core.flags.writeable
+                totals.append(part if is_all else _add(_nothing(*everywhere, part.sums), [part]))
+        return totals
+
+
+def _hull(boxes: Sequence[Box]) -> Box:
+    return tuple(slice(min(r.start for r in rows), max(r.stop for r in rows)) for rows in zip(*boxes))
+
+
+def _nothing(box: Box, region: Box, like: Sums) -> Placed:
+    """Return sums of nothing, with room for a part of a tensor."""
+    core = np.zeros([rows.stop - rows.start for rows in region])
+    marginals = tuple(np.zeros(rows.stop - rows.start) for rows in box)
+    return Placed(
+        like._replace(core=core, marginals=marginals, moments=like.moments and Moments(0.0, 0.0)), box, region
+    )
+
+
+def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
+    """Add parts to what has room for them, in place."""
+    moments = room.sums.moments
+    for part in parts:
+        with np.errstate(over="ignore"):
+            room.sums.core[_shifted(part.region, room.region)] += part.sums.core
+            for mode, marginal in enumerate(part.sums.marginals):
+                room.sums.marginals[mode][_shifted(part.box, room.box)[mode]] += marginal
+        moments = moments.plus(part.sums.moments) if moments and part.sums.moments else None
+    return room._replace(sums=room.sums._replace(moments=moments))
+
+
+def _shifted(box: Box, frame: Box) -> Box:
+    return tuple(slice(rows.start - outer.start, rows.stop - outer.start) for rows, outer in zip(box, frame))
+
+
+@dataclass(frozen=True)
+class Unfoldings:
+    """The unfoldings of a tensor of entries by some modes, as sparse matrices: too long to be held dense."""
+
+    partition: Partition
+    modes: tuple[int, ...]
+    distinct: bool = False
+
+    def of(self, chunk: Chunk | Entries) -> list[Any]:
+        """Sum entries over the blocks of all modes but one, for each of these."""
+        from scipy.sparse import coo_array
+
+        assert isinstance(chunk, Entries)
+        check_chunk(chunk, bool(np.isfinite(chunk.values.sum(dtype=np.float64))) and not (chunk.values < 0).any())
+        found = []
+        for mode in self.modes:
+            others = [k for k in range(len(chunk.shape)) if k != mode]
+            column = np.zeros(len(chunk.values), np.intp)
+            for k in others:
+                column = column * self.partition[k].rank + self.partition[k].labels[chunk.coords[k]]
+            extent = chunk.shape[mode], math.prod(self.partition.rank[k] for k in others)
+            values = chunk.values.astype(np.float64)
+            found.append(coo_array((values, (chunk.coords[mode].astype(np.intp), column)), shape=extent).tocsr())
+        return found
+
+    def merge(self, results: Sequence[list[Any]]) -> list[Any]:
+        """Add matrices."""
+        return self.total(results)
+
+    def total(self, results: Iterable[list[Any]]) -> list[Any]:
+        """Add matrices."""
+        totals: list[Any] = []
+        for found in results:
+            totals = [a + b for a, b in zip(totals, found)] if totals else found
+        return totals
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """A few numbers of each chunk, which add."""
+
+    distinct = True
+
+    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+        """Return the numbers of one chunk."""
+        raise NotImplementedError
+
+    def merge(self, results: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Add them."""
+        return self.total(results)
+
+    def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Add them."""
+        return np.asarray(sum(results))
+
+
+def check_chunk(chunk: Chunk | Entries, is_fine: bool, name: str = "x") -> None:
+    """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
+    if is_fine:
+        return
+    if isinstance(chunk, Chunk):
+        raise explain_values(chunk.array, name, chunk.box)
+    bad = ~(np.isfinite(chunk.values) & (chunk.values >= 0))
+    if not bad.any():
+        raise ValueError(f"the sum of {name} is too large for float64; scale {name} down")
+    at = int(np.argmax(bad))
+    raise bad_value(name, [int(indices[at]) for indices in chunk.coords], chunk.values[at].item())

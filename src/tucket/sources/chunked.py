@@ -1,0 +1,129 @@
+"""Arrays too large for memory, read in boxes made of whole chunks: zarr, HDF5, NetCDF, images."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tucket.axes import Axes
+from tucket.kernels.threads import ahead
+from tucket.sources.dense import check_real, check_shape
+from tucket.sources.source import Box, Chunk, Source
+
+__all__ = ["MEMORY", "Chunked", "grid"]
+
+MEMORY = 1 << 28
+"""Bytes that reading may take unless told otherwise."""
+
+HELD = 4
+"""Boxes in memory at a time: one that is worked on, two that are read meanwhile, and what a reader needs beside."""
+
+READERS = 2
+
+BOX = 1 << 25
+"""Bytes of a box at most, unless a single chunk has more: there is nothing to gain by larger ones."""
+
+
+class Chunked(Source):
+    """Anything with a shape, a dtype and boxes to be read: `array[box]`.
+
+    Boxes are made of whole chunks, so that none is decoded twice, and are read ahead of the work on them.
+
+    Parameters
+    ----------
+    array
+        What is read; it must bear to be read by several threads.
+    chunks : one int a mode, or None
+        The chunks it is stored in, if any.
+    axes, name
+        Names and labels of the modes, and what the array is called in errors.
+    memory : int
+        Bytes that reading may take.
+    closing
+        What to close in the end.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        chunks: Sequence[int] | None = None,
+        axes: Axes | None = None,
+        name: str = "x",
+        memory: int | None = None,
+        closing: Any = None,
+    ) -> None:
+        self.shape = tuple(int(size) for size in array.shape)
+        self.dtype = np.dtype(array.dtype)
+        check_real(self.dtype, name, type(array).__name__)
+        check_shape(self.shape, name)
+        self.array, self.axes, self.name, self.closing = array, axes, name, closing
+        self.step = _whole_chunks(self.shape, chunks, self.dtype.itemsize, memory, name)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array, once decoded."""
+        return self.size * int(self.dtype.itemsize)
+
+    @property
+    def n_chunks(self) -> int:
+        """Boxes that are read."""
+        return math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
+
+    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+        """Yield the boxes, read ahead."""
+        yield from ahead(self._read, grid(self.shape, self.step), READERS)
+
+    def _read(self, box: Box) -> Chunk:
+        part = np.asarray(self.array[box])
+        shape = tuple(rows.stop - rows.start for rows in box)
+        if part.shape != shape or part.dtype.kind != self.dtype.kind:
+            where = ", ".join(f"{rows.start}:{rows.stop}" for rows in box)
+            raise ValueError(
+                f"{self.name}[{where}] was read as {part.dtype} of shape {part.shape}; it should be {self.dtype} "
+                f"of shape {shape}: the data and what is said of them do not agree"
+            )
+        return Chunk(part, box)
+
+    def close(self) -> None:
+        """Close the file, if one was opened."""
+        if self.closing is not None:
+            self.closing.close()
+
+    def _note(self) -> str:
+        return f" of {self.dtype}, in {self.n_chunks:,} chunks of at most {self.step}"
+
+
+def grid(shape: Sequence[int], step: Sequence[int]) -> Iterator[Box]:
+    """Cut a shape into boxes of the same size, but for the last ones.
+
+    Examples
+    --------
+    >>> list(grid((3,), (2,)))
+    [(slice(0, 2, None),), (slice(2, 3, None),)]
+    """
+    rows = [[slice(a, min(a + n, size)) for a in range(0, size, n)] for size, n in zip(shape, step)]
+    yield from itertools.product(*rows)
+
+
+def _whole_chunks(
+    shape: tuple[int, ...], chunks: Sequence[int] | None, itemsize: int, memory: int | None, name: str
+) -> tuple[int, ...]:
+    """Choose how many chunks of each mode to read at once: as many as fit, of the last modes first."""
+    chunks = (1,) * len(shape) if chunks is None else chunks
+    step = [min(size, max(1, int(chunk))) for size, chunk in zip(shape, chunks)]
+    least, most = HELD * math.prod(step) * itemsize, MEMORY if memory is None else memory
+    if least > most:
+        if memory is not None:
+            raise ValueError(
+                f"memory: got {memory:,} bytes, but {name} is stored in chunks of {least // HELD:,} bytes, "
+                f"{HELD} of which are held at a time; give at least {least:,}"
+            )
+        return tuple(step)
+    for mode in reversed(range(len(shape))):
+        fit = min(most // HELD, BOX) // (math.prod(step) * itemsize)
+        step[mode] = min(shape[mode], step[mode] * max(1, fit))
+    return tuple(step)

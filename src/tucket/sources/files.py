@@ -1,0 +1,418 @@
+"""Files: a path in, a source out. Every format is read by the package that is kept for it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.axes import Axes
+from tucket.sources import as_source
+from tucket.sources.chunked import Chunked
+from tucket.sources.dense import Array, Mapped, as_tensor, check_shape
+from tucket.sources.source import Box, Source
+from tucket.sources.sparse import from_entries
+from tucket.sources.table import Bins, Table, find_files, from_parquet
+
+__all__ = ["open"]
+
+
+def open(x: Any, *, memory: int | str | None = None, **how: Any) -> Source:  # noqa: A001
+    r"""Return a source of a tensor in a file, of which no more is read yet than it takes to know the shape.
+
+    Parameters
+    ----------
+    x : path, or anything else that can be reduced
+        What the name ends in says what it is:
+
+        - `.npy`, `.npz`: NumPy's arrays, mapped into memory where they are not compressed. An archive may hold
+          `tensor`, or `coords`, `values` and `shape` of a sparse one, with `mode_names` and `labels_0`, `labels_1`, ...
+        - `.zarr`, `.h5`, `.hdf5`, `.nc`, `.mat`: arrays in chunks, and what MATLAB writes
+        - `.tns`, `.tns.gz`: entries of a sparse tensor as text, as in FROSTT, counted from 1
+        - `.csv`, `.csv.gz`, `.parquet`: tables, with `modes`, `value` and `bins` as for `from_table`; a path of Parquet
+          files may have wildcards
+        - a folder of `.png`, `.pgm`, `.ppm`, `.bmp`, `.jpg` or `.tif` images, all of the same size, in the order of
+          their names; or one image, or a `.tif` of many pages
+    memory : int or str
+        Bytes that reading may take, such as `2**28` or "256 MB".
+    **how
+        `key`, the array that is meant of a file of several; `shape`, of a sparse tensor as text, or into which the
+        images of a folder are to be folded, such as (9, 9); `modes`, `value` and `bins`.
+
+    Examples
+    --------
+    >>> import tempfile, tucket as tk
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "counts.tns")
+    ...     _ = path.write_text("1 1 3.0 \n 2 4 1.0")
+    ...     tk.open(path)
+    <Sparse of a tensor of shape (2, 4) with 2 entries>
+    """
+    memory = check_memory(memory)
+    if not isinstance(x, str | Path):
+        if how:
+            raise TypeError(f"{', '.join(how)}: for files alone; x is a {type(x).__name__}")
+        return as_source(x, memory=memory)
+    path = Path(x)
+    if not path.exists() and not any(mark in str(x) for mark in "*?["):
+        raise FileNotFoundError(f"there is no file {path}")
+    read = _reader(path)
+    known = inspect.signature(read).parameters
+    for option in how:
+        if option not in known:
+            options = [name for name in known if name != "path"]
+            raise TypeError(
+                f"{option}: not for {path.name}; what can be said of such a file: {', '.join(options) or 'nothing'}"
+            )
+    if "memory" in known:
+        how["memory"] = memory
+    try:
+        return read(path, **how)
+    except (FileNotFoundError, ImportError, MemoryError, TypeError):
+        raise
+    except Exception as error:  # every reader has errors of its own
+        if str(path) in str(error) or isinstance(error, _ToldError):
+            raise
+        raise ValueError(f"{path} cannot be read: {error}") from error
+
+
+class _ToldError(ValueError):
+    """An error that says all there is to say."""
+
+
+def check_memory(memory: Any) -> int | None:
+    """Return a number of bytes.
+
+    Examples
+    --------
+    >>> check_memory("256 MB"), check_memory("1GiB")
+    (256000000, 1073741824)
+    """
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", memory.lower())
+        number = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ") if match else 0
+    else:
+        number = memory if isinstance(memory, int | np.integer) and not isinstance(memory, bool) else 0
+    if number < 1 << 16:
+        raise ValueError(f"memory: got {memory!r}; give a number of bytes from 65536 on, such as 2**28 or '256 MB'")
+    return int(number)
+
+
+def _reader(path: Path) -> Callable[..., Source]:
+    if path.is_dir() and path.suffix.lower() != ".zarr":
+        return _open_folder
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    name = "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
+    if name not in READERS:
+        raise ValueError(
+            f"{path}: unknown kind of file {name!r}; known are {', '.join(READERS)}, and folders of images"
+        )
+    return READERS[name]
+
+
+def _open_npy(path: Path, memory: int | None = None) -> Source:
+    array = as_tensor(np.load(path, mmap_mode="r", allow_pickle=False), str(path))
+    return Mapped(array, memory=memory)
+
+
+def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> Source:
+    with np.load(path, allow_pickle=False) as archive:
+        if "format" in archive.files and archive["format"].shape == () and archive["format"].item() == "tucket":
+            kind = archive["kind"].item()
+            reader = "tucket.Statistics.load" if kind == "Statistics" else "tucket.load"
+            raise _ToldError(f"{path} is no tensor but a {kind} of tucket's own; read it with {reader}")
+        if key is None and {"coords", "values", "shape"} <= set(archive.files):
+            coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
+            return from_entries(coords, values, tuple(shape.tolist()))
+        name = _choose(path, archive.files, key, lambda each: each == "tensor")
+        mapped = _map_member(path, name)
+        array = as_tensor(archive[name] if mapped is None else mapped, f"{path}[{name}]")
+        names = archive["mode_names"] if "mode_names" in archive.files else None
+        labels = [archive[f"labels_{k}"] if f"labels_{k}" in archive.files else None for k in range(array.ndim)]
+    known = names is not None or any(each is not None for each in labels)
+    axes = Axes.of(names, labels, array.shape) if known and key in (None, "tensor") else None
+    return Array(array, axes) if mapped is None else Mapped(array, axes, memory)
+
+
+def _map_member(path: Path, name: str) -> NDArray[Any] | None:
+    """Map an array of an archive into memory, unless it is compressed."""
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(f"{name}.npy")
+        if info.compress_type != zipfile.ZIP_STORED:
+            return None
+        with archive.open(info) as member:
+            version = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(member)
+            skipped = member.tell()
+    if dtype.hasobject or 0 in shape:
+        return None
+    with path.open("rb") as file:  # the file's own header is as long as it says, which the archive's index does not
+        file.seek(info.header_offset + 26)
+        lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
+    start = info.header_offset + 30 + lengths + skipped
+    return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
+
+
+def _choose(path: Path, names: Iterable[str], key: str | None, likely: Callable[[str], bool]) -> str:
+    """Return the array that is meant of a file of several."""
+    found = list(names)
+    if key is not None:
+        if key not in found:
+            raise _ToldError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
+        return key
+    liked = [name for name in found if likely(name)] or found
+    if len(liked) != 1:
+        raise _ToldError(f"{path} holds {len(found)} arrays, {', '.join(map(repr, found))}; say which, as with key=...")
+    return liked[0]
+
+
+def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) -> Source:
+    zarr = need("zarr")
+    stored = zarr.open(path, mode="r")
+    if not isinstance(stored, zarr.Array):
+        stored = stored[_choose(path, (name for name, _ in stored.arrays()), key, lambda name: name == "tensor")]
+    return as_source(stored, str(path), memory)
+
+
+def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
+    h5py = need("h5py")
+    file = h5py.File(path, "r")
+    try:
+        stored = file[_choose(path, _datasets(h5py, file), key, lambda name: name == "tensor")]
+        return Chunked(stored, stored.chunks, None, str(path), memory, file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _datasets(h5py: Any, file: Any) -> list[str]:
+    names: list[str] = []
+    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.shape else None)
+    return names
+
+
+def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) -> Source:
+    from scipy.io import loadmat, whosmat
+
+    try:
+        names = [name for name, *_ in whosmat(path)]
+    except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse
+        h5py = need("h5py")
+        file = h5py.File(path, "r")
+        try:
+            stored = file[
+                _choose(path, [name for name in _datasets(h5py, file) if name[0] != "#"], key, "tensor".__eq__)
+            ]
+            return Chunked(
+                _Reversed(stored), (stored.chunks or (1,) * stored.ndim)[::-1], None, str(path), memory, file
+            )
+        except BaseException:
+            file.close()
+            raise
+    name = _choose(path, names, key, "tensor".__eq__)
+    return as_source(loadmat(path, variable_names=[name])[name], f"{path}[{name}]", memory)
+
+
+class _Reversed:
+    """An array whose modes are stored in reverse."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, array.shape[::-1], array.dtype
+
+    def __getitem__(self, box: Box) -> Any:
+        return self.array[box[::-1]].T
+
+
+def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[str] | None = None) -> Source:
+    pandas = need("pandas")
+    coords: list[NDArray[Any]] = []
+    values: list[NDArray[Any]] = []
+    with pandas.read_csv(path, sep=r"\s+", header=None, comment="#", chunksize=1 << 20) as reader:
+        for part in reader:
+            first = sum(map(len, values))
+            rows = part.to_numpy(np.float64)  # exact for indices up to 2**53
+            bad = ~(
+                np.isfinite(rows).all(axis=1) & (rows[:, :-1] >= 1).all(axis=1) & (rows[:, :-1] % 1 == 0).all(axis=1)
+            )
+            if bad.any():
+                at = int(np.argmax(bad))
+                raise _ToldError(
+                    f"{path}: entry {first + at} reads {' '.join(map(str, part.iloc[at].tolist()))}; "
+                    f"give indices from 1 on, and a finite value"
+                )
+            coords.append(rows[:, :-1].T.astype(np.int64) - 1)
+            values.append(rows[:, -1].copy())
+    indices, weights = np.concatenate(coords, axis=1), np.concatenate(values)
+    sizes = tuple((indices.max(axis=1) + 1).tolist()) if shape is None else tuple(shape)
+    return from_entries(tuple(indices), weights, sizes, modes=modes)
+
+
+def _open_csv(
+    path: Path, modes: Sequence[str] = (), value: str | None = None, bins: Mapping[str, Bins] | None = None
+) -> Source:
+    csv = need("pyarrow.csv")
+
+    def batches() -> Any:
+        with csv.open_csv(path) as reader:
+            yield from reader
+
+    with csv.open_csv(path) as reader:
+        names = reader.schema.names
+    _check_modes(path, modes, names)
+    return Table(batches, names, modes, value, bins, str(path))
+
+
+def _open_parquet(
+    path: Path,
+    modes: Sequence[str] = (),
+    value: str | None = None,
+    bins: Mapping[str, Bins] | None = None,
+    memory: int | None = None,
+) -> Source:
+    parquet = need("pyarrow.parquet")
+    _check_modes(path, modes, parquet.ParquetFile(find_files(path)[0]).schema_arrow.names)
+    return from_parquet(path, modes, value, bins=bins, memory=memory)
+
+
+def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None:
+    if not modes:
+        raise _ToldError(
+            f"{path} is a table of the columns {', '.join(map(repr, names))}; say which of them are modes, "
+            f"as with modes=[...], and which one holds the values, if any"
+        )
+
+
+def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) -> Source:
+    xarray = need("xarray")
+    need("h5netcdf")
+    data = xarray.open_dataset(path, engine="h5netcdf")
+    try:
+        source = as_source(data[_choose(path, map(str, data.data_vars), key, "tensor".__eq__)], str(path), memory)
+    except BaseException:
+        data.close()
+        raise
+    if isinstance(source, Chunked):
+        source.closing = data
+    return source
+
+
+IMAGES = (".png", ".pgm", ".ppm", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
+
+
+def _open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | None = None) -> Source:
+    files = sorted((each for each in path.iterdir() if each.suffix.lower() in IMAGES), key=_by_number)
+    if not files:
+        raise _ToldError(f"{path} is a folder without images; known are {', '.join(IMAGES)}")
+    stack = Images(files, tuple(shape) if shape else (len(files),))
+    labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
+    names = ("image", "row", "column", "channel")[: len(stack.shape)]
+    axes = None if shape else Axes.of(names, labels, stack.shape)
+    return Chunked(stack, stack.chunks, axes, str(path), memory)
+
+
+def _by_number(path: Path) -> list[Any]:
+    """Sort 2 before 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+class Images:
+    """The images of a folder as one array; only those that are asked for are read."""
+
+    def __init__(self, files: Sequence[Path], folded: tuple[int, ...]) -> None:
+        if int(np.prod(folded)) != len(files):
+            raise _ToldError(
+                f"shape: {len(files)} images cannot be folded into {folded}; give sizes whose product they are"
+            )
+        self.files, self.folded = np.array(files, object).reshape(folded), folded
+        first = read_image(files[0])
+        self.image, self.dtype = first.shape, first.dtype
+        self.shape = (*folded, *first.shape)
+        self.chunks = (*[1] * len(folded), *first.shape)
+
+    def __getitem__(self, box: Box) -> NDArray[Any]:
+        files = self.files[box[: len(self.folded)]]
+        images = [read_image(each) for each in files.ravel()]
+        for each, image in zip(files.ravel(), images):
+            if image.shape != self.image or image.dtype != self.dtype:
+                raise ValueError(
+                    f"{each} is an image of {image.dtype} of shape {image.shape}, but {self.files.flat[0].name} is of "
+                    f"{self.dtype} of shape {self.image}; give images of the same size"
+                )
+        whole: NDArray[Any] = np.stack(images).reshape(*files.shape, *self.image)
+        return whole[(slice(None),) * len(self.folded) + box[len(self.folded) :]]
+
+
+def read_image(path: Path) -> NDArray[Any]:
+    """Read one image: rows, columns and, if it has colours, channels."""
+    iio = need("imageio.v3")
+    try:
+        return np.asarray(iio.imread(path))
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as an image: {error}") from error
+
+
+def _open_image(path: Path) -> Source:
+    return Array(as_tensor(read_image(path), str(path)))
+
+
+def _open_tiff(path: Path, memory: int | None = None) -> Source:
+    tifffile = need("tifffile")
+    file = tifffile.TiffFile(path)
+    pages = file.series[0]
+    check_shape(pages.shape, str(path))
+    if pages.dataoffset is not None:
+        file.close()
+        return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
+    return Chunked(
+        Pages(pages), (1, *pages.shape[1:]) if len(pages) > 1 else pages.shape, None, str(path), memory, file
+    )
+
+
+class Pages:
+    """The pages of a TIFF as one array, its first mode; only those that are asked for are decoded."""
+
+    def __init__(self, series: Any) -> None:
+        self.series, self.shape, self.dtype = series, series.shape, series.dtype
+
+    def __getitem__(self, box: Box) -> NDArray[Any]:
+        if len(self.series) != self.shape[0]:
+            return np.asarray(self.series.asarray())[box]
+        pages = [self.series[number].asarray() for number in range(*box[0].indices(self.shape[0]))]
+        return np.stack(pages)[(slice(None), *box[1:])]
+
+
+def need(module: str) -> Any:
+    """Import a package that not everybody needs."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"this file needs {error.name}; install it with: pip install 'tucket[files]'") from None
+
+
+READERS: Mapping[str, Callable[..., Source]] = {
+    ".npy": _open_npy,
+    ".npz": _open_npz,
+    ".zarr": _open_zarr,
+    ".h5": _open_hdf5,
+    ".hdf5": _open_hdf5,
+    ".nc": _open_netcdf,
+    ".mat": _open_matlab,
+    ".tns": _open_tns,
+    ".tns.gz": _open_tns,
+    ".csv": _open_csv,
+    ".csv.gz": _open_csv,
+    ".parquet": _open_parquet,
+    ".tif": _open_tiff,
+    ".tiff": _open_tiff,
+    **dict.fromkeys(IMAGES[:-2], _open_image),
+}

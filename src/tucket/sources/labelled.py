@@ -1,0 +1,64 @@
+"""Labelled arrays: xarray in, and models out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tucket.axes import Axes
+from tucket.sources.dense import Array, Mapped, as_tensor, mapping
+from tucket.sources.source import Box, Source
+
+if TYPE_CHECKING:
+    from tucket.model import Model
+
+__all__ = ["from_xarray", "to_xarray"]
+
+
+def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
+    """Take a DataArray: its dimensions name the modes, and its index coordinates label their indices."""
+    coords = (x.coords.get(dim) for dim in x.dims)
+    axes = Axes(x.dims, [None if each is None else each.to_numpy() for each in coords])
+    if x.chunks is not None:
+        from tucket.sources.dask import Dask
+
+        return Dask(x.data, name, axes)
+    if not x.variable._in_memory:  # in a file, of which nothing but boxes is to be read
+        from tucket.sources.chunked import Chunked
+
+        stored = x.encoding.get("preferred_chunks", {})
+        chunks = [stored.get(dim, 1) for dim in x.dims] if stored else None
+        return Chunked(_Boxes(x), chunks, axes, name, memory)
+    from tucket.sources import as_source
+
+    if not isinstance(x.data, np.ndarray):
+        source = as_source(x.data, name, memory)
+        source.axes = axes
+        return source
+    tensor = as_tensor(x.data, name)
+    return Array(tensor, axes) if mapping(tensor) is None else Mapped(tensor, axes, memory)
+
+
+class _Boxes:
+    """A DataArray in a file, of which boxes are read, and not kept."""
+
+    def __init__(self, x: Any) -> None:
+        self.x, self.shape, self.dtype = x, x.shape, x.dtype
+
+    def __getitem__(self, box: Box) -> Any:
+        return self.x[box].to_numpy()
+
+
+def to_xarray(model: Model) -> Any:
+    """Return a model as a Dataset of its core and factors."""
+    import xarray as xr
+
+    axes = model.axes or Axes([f"mode_{mode}" for mode in range(len(model.shape))])
+    blocks = [f"block_{name}" for name in axes.names]
+    factors = {
+        f"factor_{name}": ((name, block), factor)
+        for name, block, factor in zip(axes.names, blocks, model.dense_factors())
+    }
+    coords = {name: labels for name, labels in zip(axes.names, axes.labels) if labels is not None}
+    return xr.Dataset({"core": (blocks, model.core), **factors}, coords)

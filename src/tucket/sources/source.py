@@ -1,0 +1,181 @@
+"""A source: what a tensor is read from, chunk by chunk, as often as it is asked.
+
+Whatever is to be known of the tensor is a `Reduction`: something of each chunk, and how such things add. How
+that is carried out, in this process or on a cluster, is the source's own affair.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.axes import Axes
+
+__all__ = ["Box", "Chunk", "Entries", "Progress", "Reduction", "Report", "Source"]
+
+Box = tuple[slice, ...]
+
+
+class Chunk(NamedTuple):
+    """A dense part of a tensor, and where it is in the whole."""
+
+    array: NDArray[Any]
+    box: Box
+
+    @property
+    def nbytes(self) -> int:
+        """How much was read."""
+        return self.array.nbytes
+
+
+class Entries(NamedTuple):
+    """Some entries of a tensor, all others of which are zero: `coords[k][e]` is the index of entry e in mode k."""
+
+    coords: Sequence[NDArray[Any]]
+    values: NDArray[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """How much was read."""
+        return self.values.nbytes + sum(indices.nbytes for indices in self.coords)
+
+
+class Progress(NamedTuple):
+    """How far a pass over the data has come: after each chunk.
+
+    Attributes
+    ----------
+    chunks, n_chunks : int
+        Chunks done in this pass, and in all of it, None where that is not known.
+    bytes, n_bytes : int
+        Bytes read in this pass, and in all of it, None where that is not known.
+    new_bytes : int
+        Bytes of the chunk just done: what a progress bar of tqdm's is to be updated by.
+    """
+
+    chunks: int
+    n_chunks: int | None
+    bytes: int
+    n_bytes: int | None
+    new_bytes: int
+
+
+Report = Callable[[Progress], object]
+Result = TypeVar("Result")
+
+
+class Reduction(Protocol[Result]):
+    """Something that is to be known of a tensor, by chunks."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether an index may occur once only among all the entries that are given."""
+
+    def of(self, chunk: Chunk | Entries) -> Result:
+        """Return what is to be known of one chunk."""
+
+    def merge(self, results: Sequence[Result]) -> Result:
+        """Add up what is known of some chunks."""
+
+    def total(self, results: Iterable[Result]) -> Result:
+        """Add up what is known of all chunks, as they come."""
+
+
+class Source(ABC):
+    """What a tensor is read from; made by `tucket.open`, `from_table`, `from_parquet` and `from_entries`.
+
+    Every function that takes an array takes a source too. Use it in a `with` statement, or call `close`, to close
+    what file it has open.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Size of each mode.
+    axes : Axes or None
+        Names of the modes, and labels of their indices.
+    in_memory : bool
+        Whether a pass over it reads nothing but memory.
+    sparse : bool
+        Whether its chunks are entries, not boxes.
+    """
+
+    shape: tuple[int, ...]
+    axes: Axes | None = None
+    in_memory: bool = False
+    sparse: bool = False
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int | None:
+        """Bytes that a pass reads, where that is known."""
+
+    @property
+    def n_chunks(self) -> int | None:
+        """Chunks of a pass, where their number is known."""
+        return None
+
+    @abstractmethod
+    def chunks(self, distinct: bool) -> Iterator[Chunk | Entries]:
+        """Yield the chunks, entries with no index twice if they must be distinct."""
+
+    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
+        """Find out something of the tensor in one pass."""
+        return reduction.total(map(reduction.of, self._reported(self.chunks(reduction.distinct), progress)))
+
+    def _reported(self, chunks: Iterator[Chunk | Entries], progress: Report | None) -> Iterator[Chunk | Entries]:
+        """Yield the chunks, and tell of each as soon as the next one is wanted."""
+        if progress is None:
+            yield from chunks
+            return
+        read = 0
+        for done, chunk in enumerate(chunks, 1):
+            size = chunk.nbytes
+            yield chunk
+            read += size
+            progress(Progress(done, self.n_chunks, read, self.nbytes, size))
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the tensor, zeros included."""
+        return math.prod(self.shape)
+
+    def close(self) -> None:  # noqa: B027
+        """Close what is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __array__(self, *_: object, **__: object) -> NDArray[Any]:
+        raise TypeError(f"{self!r} is not turned into a dense array by itself; read it as an array first")
+
+    def __repr__(self) -> str:
+        modes = self.shape if self.axes is None else dict(zip(self.axes.names, self.shape))
+        return f"<{type(self).__name__} of a tensor of shape {modes}{self._note()}>"
+
+    def _note(self) -> str:
+        return ""
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """Return the box of everything."""
+    return tuple(slice(0, size) for size in shape)
+
+
+def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], first: int, name: str) -> None:
+    """Refuse entries outside the shape; the first of these is entry number `first` of all."""
+    for mode, (indices, size) in enumerate(zip(coords, shape)):
+        if len(indices) and not (indices.min() >= 0 and indices.max() < size):
+            at = int(np.argmax((indices < 0) | (indices >= size)))
+            raise IndexError(
+                f"entry {first + at} of {name} has index {indices[at]} in mode {mode}; "
+                f"its size is {size}, so give 0 to {size - 1}"
+            )

@@ -1,0 +1,422 @@
+"""Tables: a row is an entry, some columns say where it is, and one may say how much it is."""
+
+from __future__ import annotations
+
+import glob
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.axes import Axes
+from tucket.sources.chunked import MEMORY
+from tucket.sources.source import Entries, Source
+from tucket.sources.sparse import Sparse, coalesce
+
+__all__ = ["Table", "from_parquet", "from_table"]
+
+Bins = str | int | Sequence[float]
+
+
+def from_table(
+    frame: Any,
+    modes: Sequence[str],
+    value: str | None = None,
+    *,
+    bins: Mapping[str, Bins] | None = None,
+) -> Sparse:
+    """Take a sparse tensor from a table: each row adds to the entry that its mode columns name.
+
+    Parameters
+    ----------
+    frame : table of pandas, polars or pyarrow, or anything else that speaks Arrow
+        The rows, in any order; rows that name the same entry add.
+    modes : names of columns
+        A mode for each. The distinct values of a column, sorted, are the labels of its indices; a categorical column
+        brings its categories in their order.
+    value : name of a column
+        What each row adds; without it, rows are counted.
+    bins : mapping from columns to bins
+        For times, the length of a bin: "15min", "1h", "1d", "1w", "1mo", "1y"; all bins from the first to the last are
+        indices. For numbers, how many bins of equal length, or their edges. A bin is labelled by its beginning.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rides = pd.DataFrame({"from": ["a", "b", "a"], "at": pd.to_datetime(["2024-05-01 08:10", "2024-05-01 08:50",
+    ...                                                                      "2024-05-01 10:05"])})
+    >>> source = from_table(rides, modes=["from", "at"], bins={"at": "1h"})
+    >>> source
+    <Sparse of a tensor of shape {'from': 2, 'at': 3} with 3 entries>
+    >>> source.axes.labels[0]
+    array(['a', 'b'], dtype='<U1')
+    """
+    table = _as_arrow(frame)
+    rows = Table(lambda: iter(table.to_batches()), table.schema.names, modes, value, bins, "the table")
+    entries = list(rows.chunks(False))
+    coords = [np.concatenate([part.coords[mode] for part in entries]) for mode in range(len(rows.shape))]
+    values = np.concatenate([part.values for part in entries])
+    return Sparse(coords, values, rows.shape, rows.axes)
+
+
+def from_parquet(
+    path: str | Path | Iterable[str | Path],
+    modes: Sequence[str],
+    value: str | None = None,
+    *,
+    bins: Mapping[str, Bins] | None = None,
+    memory: int | None = None,
+) -> Table:
+    """Take a sparse tensor from Parquet files, which are streamed: see `from_table`.
+
+    They are read once for the labels of the modes, and once for each pass.
+
+    Parameters
+    ----------
+    path : a path, with or without wildcards, or several
+        The files, all of the same columns.
+    modes, value, bins
+        As for `from_table`.
+    memory : int
+        Bytes that reading may take, about.
+    """
+    parquet = _import("pyarrow.parquet")
+    paths = find_files(path)
+    names = _read(paths[0], partial(parquet.ParquetFile, paths[0])).schema_arrow.names
+    wanted = [name for name in dict.fromkeys([*modes, *([value] if value else [])]) if name in names]
+    rows = max(1 << 10, min(1 << 20, (memory or MEMORY) // (64 * max(1, len(wanted)))))
+
+    def batches() -> Iterator[Any]:
+        for each in paths:
+            with _read(each, partial(parquet.ParquetFile, each)) as file:
+                missing = [name for name in wanted if name not in file.schema_arrow.names]
+                if missing:
+                    raise ValueError(f"column {missing[0]!r} is missing in {each}; {paths[0]} has it")
+                stream = file.iter_batches(rows, columns=wanted)
+                while (batch := _read(each, partial(next, stream, None))) is not None:
+                    yield batch
+
+    return Table(batches, names, modes, value, bins, str(path))
+
+
+def find_files(path: Any) -> list[Path]:
+    """List the files that are meant by a path, which may have wildcards, or by several."""
+    given = [path] if isinstance(path, str | Path) else list(path)
+    found: list[Path] = []
+    for each in given:
+        matches = sorted(glob.glob(str(each)))  # noqa: PTH207 - also of absolute patterns
+        if not matches:
+            raise FileNotFoundError(f"there is no file {each}")
+        found += map(Path, matches)
+    if not found:
+        raise FileNotFoundError("path: got no file; give at least one")
+    return found
+
+
+class Table(Source):
+    """Rows that are read batch by batch, again for every pass.
+
+    Parameters
+    ----------
+    batches
+        Gives the record batches of Arrow's, from the first, each time it is called.
+    names
+        The columns.
+    modes, value, bins
+        As for `from_table`.
+    owner
+        What to call the table in errors.
+    """
+
+    sparse = True
+
+    def __init__(
+        self,
+        batches: Callable[[], Iterator[Any]],
+        names: Sequence[str],
+        modes: Sequence[str],
+        value: str | None,
+        bins: Mapping[str, Bins] | None,
+        owner: str,
+    ) -> None:
+        self.batches, self.value, self.owner = batches, value, owner
+        modes = [modes] if isinstance(modes, str) else list(modes)
+        if not modes:
+            raise ValueError("modes: got none; give the columns that say where an entry is")
+        for name in [*modes, *([value] if value else [])]:
+            if name not in names:
+                raise ValueError(f"column {name!r} is missing in {owner}; it has {', '.join(map(repr, names))}")
+        bins = dict(bins or {})
+        for name in bins:
+            if name not in modes:
+                raise ValueError(f"bins: {name!r} is no mode; the modes are {', '.join(map(repr, modes))}")
+        self.columns = [make_column(mode, bins.get(mode)) for mode in modes]
+        self.n_rows, self.n_batches = 0, 0
+        for first, batch in self._numbered():
+            self.n_rows, self.n_batches = first + batch.num_rows, self.n_batches + 1
+            for column in self.columns:
+                column.look_at(_bare(batch, column.name, first, owner))
+        if not self.n_rows:
+            raise ValueError(f"{owner} has no rows; give at least one")
+        labels = [column.make_labels() for column in self.columns]
+        self.axes = Axes(modes, labels)
+        self.shape = tuple(map(len, labels))
+
+    def _numbered(self) -> Iterator[tuple[int, Any]]:
+        """Yield the batches with the number of their first row."""
+        first = 0
+        for batch in self.batches():
+            yield first, batch
+            first += batch.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and indices of all rows."""
+        return 8 * self.n_rows * (1 + len(self.columns))
+
+    @property
+    def n_chunks(self) -> int:
+        """Batches of rows."""
+        return self.n_batches
+
+    @cached_property
+    def _distinct(self) -> Entries:
+        return coalesce(self.chunks(False))
+
+    def chunks(self, distinct: bool) -> Iterator[Entries]:
+        """Yield the rows as entries; if they must be distinct, all at once."""
+        if distinct:
+            yield self._distinct
+            return
+        for first, batch in self._numbered():
+            coords = [
+                column.encode(_bare(batch, column.name, first, self.owner), first).astype(np.int64)
+                for column in self.columns
+            ]
+            values = np.ones(batch.num_rows)
+            if self.value:
+                values = _bare(batch, self.value, first, self.owner).to_numpy(zero_copy_only=False)
+                if values.dtype.kind not in "biuf":
+                    raise TypeError(f"column {self.value!r} of {self.owner} is of {values.dtype}; give real numbers")
+            yield Entries(coords, values.astype(np.float64), self.shape)
+
+    def _note(self) -> str:
+        return f" from {self.n_rows:,} rows"
+
+
+class Column(ABC):
+    """How the values of a column become indices: look at all of them, make labels, then encode."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def look_at(self, values: Any) -> None:
+        """Take note of some values."""
+
+    @abstractmethod
+    def make_labels(self) -> Any:
+        """Return the label of each index, when all values were looked at."""
+
+    @abstractmethod
+    def encode(self, values: Any, first: int) -> NDArray[Any]:
+        """Return the index of each value; the first of these is in row `first`."""
+
+
+class Categories(Column):
+    """An index for each distinct value: sorted, or in the order of a categorical column."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.seen: Any = None
+        self.is_sorted = True
+
+    def look_at(self, values: Any) -> None:
+        """Take note of values that were not seen before."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_dictionary(values.type):
+            self.is_sorted, new = False, values.dictionary
+        else:
+            new = pc.unique(values)
+        if self.seen is not None:
+            new = pc.unique(pa.concat_arrays([self.seen, new.cast(self.seen.type)]))
+        self.seen = new
+
+    def make_labels(self) -> Any:
+        """Return the values."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.is_sorted:
+            self.seen = self.seen.take(pc.sort_indices(self.seen))
+        if pa.types.is_temporal(self.seen.type) or pa.types.is_primitive(self.seen.type):
+            return self.seen.to_numpy(zero_copy_only=False)
+        return np.array(self.seen.to_pylist())
+
+    def encode(self, values: Any, first: int) -> NDArray[Any]:  # noqa: ARG002
+        """Look values up."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_dictionary(values.type):
+            places = pc.index_in(values.dictionary.cast(self.seen.type), value_set=self.seen).to_numpy()
+            return np.asarray(places[values.indices.to_numpy()])
+        return np.asarray(pc.index_in(values.cast(self.seen.type), value_set=self.seen).to_numpy())
+
+
+class Times(Column):
+    """An index for each stretch of time of the same length, from the first to the last that has a row."""
+
+    MONDAY = 4  # 1970-01-05 was one, and weeks begin with it
+    UNITS: Mapping[str, tuple[str, int]] = {
+        "s": ("s", 1), "min": ("m", 1), "h": ("h", 1), "d": ("D", 1), "w": ("D", 7), "mo": ("M", 1), "y": ("Y", 1),
+    }  # fmt: skip
+
+    def __init__(self, name: str, length: str) -> None:
+        super().__init__(name)
+        match = re.fullmatch(r"\s*(\d*)\s*([a-z]+)\s*", length.lower())
+        if not match or match[2] not in self.UNITS or match[1] == "0":
+            raise ValueError(
+                f"bins: column {name!r} cannot be cut by {length!r}; give a number and one of "
+                f"{', '.join(self.UNITS)}, such as '15min' or '1h'"
+            )
+        self.unit, times = self.UNITS[match[2]]
+        self.step = times * int(match[1] or 1)
+        self.origin = self.MONDAY if match[2] == "w" else 0
+        self.low, self.high = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+    def _number(self, values: Any) -> NDArray[np.int64]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pa.types.is_timestamp(values.type) and not pa.types.is_date(values.type):
+            raise TypeError(
+                f"bins: column {self.name!r} is of {values.type}; only times can be cut by a length of time"
+            )
+        if getattr(values.type, "tz", None):
+            values = pc.local_timestamp(values)  # a day begins at midnight where it was
+        times = values.to_numpy(zero_copy_only=False).astype(f"datetime64[{self.unit}]").astype(np.int64)
+        numbers: NDArray[np.int64] = (times - self.origin) // self.step
+        return numbers
+
+    def look_at(self, values: Any) -> None:
+        """Take note of the first and the last time."""
+        if len(values):
+            numbers = self._number(values)
+            self.low, self.high = min(self.low, int(numbers.min())), max(self.high, int(numbers.max()))
+
+    def make_labels(self) -> Any:
+        """Return when each stretch begins."""
+        if self.high - self.low >= LONGEST:
+            raise ValueError(
+                f"bins: column {self.name!r} would be cut into {self.high - self.low + 1:,} stretches of time; "
+                f"give a length that makes at most {LONGEST:,}"
+            )
+        begins = np.arange(self.low, self.high + 1) * self.step + self.origin
+        return begins.astype(f"datetime64[{self.unit}]")
+
+    def encode(self, values: Any, first: int) -> NDArray[Any]:  # noqa: ARG002
+        """Return the stretch of each time."""
+        return self._number(values) - self.low
+
+
+class Numbers(Column):
+    """An index for each interval between edges, which are given, or of equal length."""
+
+    def __init__(self, name: str, bins: int | Sequence[float]) -> None:
+        super().__init__(name)
+        self.count = bins if isinstance(bins, int) else None
+        self.edges = np.zeros(2) if isinstance(bins, int) else np.asarray(bins, np.float64)
+        if isinstance(bins, int) and bins < 1:
+            raise ValueError(f"bins: column {name!r} cannot be cut into {bins} bins; give at least 1")
+        if self.edges.ndim != 1 or len(self.edges) < 2 or (self.count is None and not (np.diff(self.edges) > 0).all()):
+            raise ValueError(f"bins: column {name!r} has edges {bins}; give at least two, increasing")
+        self.low, self.high = np.inf, -np.inf
+
+    def _number(self, values: Any) -> NDArray[np.float64]:
+        numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        if numbers.dtype.kind not in "biuf":
+            raise TypeError(f"bins: column {self.name!r} is of {values.type}; only numbers can be cut by numbers")
+        return numbers.astype(np.float64)
+
+    def look_at(self, values: Any) -> None:
+        """Take note of the smallest and the largest number."""
+        if len(values):
+            numbers = self._number(values)
+            self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
+
+    def make_labels(self) -> Any:
+        """Return where each interval begins."""
+        if self.count is not None:
+            high = self.high if self.high > self.low else self.low + 1
+            self.edges = np.linspace(self.low, high, self.count + 1)
+        return self.edges[:-1]
+
+    def encode(self, values: Any, first: int) -> NDArray[Any]:
+        """Return the interval of each number; the last one has its upper edge too."""
+        numbers = self._number(values)
+        outside = ~((numbers >= self.edges[0]) & (numbers <= self.edges[-1]))
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise ValueError(
+                f"bins: row {first + at} of column {self.name!r} is {numbers[at]}, "
+                f"outside the edges {self.edges[0]} to {self.edges[-1]}"
+            )
+        return np.minimum(np.searchsorted(self.edges, numbers, side="right") - 1, len(self.edges) - 2)
+
+
+LONGEST = 100_000_000
+"""Stretches of time at most."""
+
+
+def make_column(name: str, bins: Bins | None) -> Column:
+    """Choose how a column becomes indices."""
+    if bins is None:
+        return Categories(name)
+    return Times(name, bins) if isinstance(bins, str) else Numbers(name, bins)
+
+
+def _bare(batch: Any, name: str, first: int, owner: str) -> Any:
+    """Return a column of a batch, in which nothing may be missing."""
+    column = batch.column(name)
+    if column.null_count:
+        row = first + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"row {row} of column {name!r} of {owner} is missing; drop such rows, or fill them")
+    return column
+
+
+def _as_arrow(frame: Any) -> Any:
+    pa = _import("pyarrow")
+    if isinstance(frame, pa.Table):
+        return frame.unify_dictionaries()
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise TypeError(f"frame: got a {type(frame).__name__}; give a table of pandas, polars or pyarrow")
+    if hasattr(frame, "index") and hasattr(pa.Table, "from_pandas") and type(frame).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(frame, preserve_index=False).unify_dictionaries()
+    return pa.table(frame).unify_dictionaries()
+
+
+def _import(module: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"tables need {error.name}; install it with: pip install 'tucket[tables]'") from None
+
+
+def _read(path: Path, read: Callable[[], Any]) -> Any:
+    """Read, naming the file in whatever is wrong with it."""
+    try:
+        return read()
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as Parquet: {error}") from error
