@@ -65,7 +65,7 @@ def root(
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the program an error comes from.")] = False,  # noqa: ARG001
+    debug: Annotated[bool, typer.Option("--debug", help="Show where in the program an error comes from.")] = False,
 ) -> None:
     """Small non-negative Tucker models of non-negative tensors, in one pass."""
 
@@ -92,7 +92,7 @@ def reduce(
     _check_output(output)
     with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet) as progress:
         wanted: Any = _parse_rank(rank, source)
-        model = ltr(source, wanted, blocks=blocks, rng=seed, workers=workers, progress=progress)  # type: ignore[arg-type]
+        model = ltr(source, wanted, blocks=blocks, rng=seed, workers=workers, progress=progress)
     model.save(output)
     _say(f"{model}\nSaved as {output}", quiet)
 
@@ -231,8 +231,8 @@ def _progress(quiet: bool) -> Iterator[Report | None]:
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich import progress as bar
+    from rich.console import Console
 
     columns = (
         bar.TextColumn("{task.description}"), bar.BarColumn(), bar.DownloadColumn(), bar.TransferSpeedColumn(),

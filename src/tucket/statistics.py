@@ -233,7 +233,7 @@ class Statistics:
         return f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
 
 
-Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any]
+Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
 
 
 @overload

@@ -78,10 +78,13 @@ class Chunked(Source):
         yield from ahead(self._read, grid(self.shape, self.step), READERS)
 
     def _read(self, box: Box) -> Chunk:
-        part = np.asarray(self.array[box])
+        where = ", ".join(f"{rows.start}:{rows.stop}" for rows in box)
+        try:
+            part = np.asarray(self.array[box])
+        except Exception as error:  # every reader has errors of its own
+            raise ValueError(f"{self.name}[{where}] cannot be read: {error}") from error
         shape = tuple(rows.stop - rows.start for rows in box)
         if part.shape != shape or part.dtype.kind != self.dtype.kind:
-            where = ", ".join(f"{rows.start}:{rows.stop}" for rows in box)
             raise ValueError(
                 f"{self.name}[{where}] was read as {part.dtype} of shape {part.shape}; it should be {self.dtype} "
                 f"of shape {shape}: the data and what is said of them do not agree"

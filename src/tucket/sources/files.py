@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -125,7 +127,7 @@ def _open_npy(path: Path, memory: int | None = None) -> Source:
 
 
 def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         if "format" in archive.files and archive["format"].shape == () and archive["format"].item() == "tucket":
             kind = archive["kind"].item()
             reader = "tucket.Statistics.load" if kind == "Statistics" else "tucket.load"
@@ -354,9 +356,13 @@ class Images:
 
 def read_image(path: Path) -> NDArray[Any]:
     """Read one image: rows, columns and, if it has colours, channels."""
-    iio = need("imageio.v3")
+    is_tiff, image = path.suffix.lower() in (".tif", ".tiff"), need("PIL.Image")
     try:
-        return np.asarray(iio.imread(path))
+        if is_tiff:
+            return np.asarray(need("tifffile").imread(path))
+        with image.open(path) as opened:
+            # the entries of a palette's image are no brightness
+            return np.asarray(opened.convert() if opened.mode in ("P", "PA") else opened)
     except Exception as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from error
 
@@ -367,8 +373,9 @@ def _open_image(path: Path) -> Source:
 
 def _open_tiff(path: Path, memory: int | None = None) -> Source:
     tifffile = need("tifffile")
-    file = tifffile.TiffFile(path)
-    pages = file.series[0]
+    with _errors_of("tifffile"):
+        file = tifffile.TiffFile(path)
+        pages = file.series[0]
     check_shape(pages.shape, str(path))
     if pages.dataoffset is not None:
         file.close()
@@ -376,6 +383,31 @@ def _open_tiff(path: Path, memory: int | None = None) -> Source:
     return Chunked(
         Pages(pages), (1, *pages.shape[1:]) if len(pages) > 1 else pages.shape, None, str(path), memory, file
     )
+
+
+@contextmanager
+def _errors_of(package: str) -> Iterator[None]:
+    """Raise what a package only writes to its log."""
+    log, seen = logging.getLogger(package), _Seen(logging.ERROR)
+    log.addHandler(seen)
+    try:
+        yield
+    finally:
+        log.removeHandler(seen)
+    if seen.messages:
+        raise ValueError(seen.messages[0])
+
+
+class _Seen(logging.Handler):
+    """Takes note of messages."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take note."""
+        self.messages.append(record.getMessage())
 
 
 class Pages:

@@ -389,7 +389,17 @@ def _bare(batch: Any, name: str, first: int, owner: str) -> Any:
     if column.null_count:
         row = first + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise ValueError(f"row {row} of column {name!r} of {owner} is missing; drop such rows, or fill them")
-    return column
+    return _plain(column)
+
+
+def _plain(column: Any) -> Any:
+    """Return a column with its strings in the one form that all of Arrow's functions know."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, _plain(column.dictionary))
+    is_text = pa.types.is_string(column.type) or pa.types.is_string_view(column.type)
+    return column.cast(pa.large_string()) if is_text else column
 
 
 def _as_arrow(frame: Any) -> Any:
