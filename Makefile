@@ -22,6 +22,7 @@ lint: .venv/dev  ## style and types
 bench: .venv/dev ## measure every case against its baseline; keep and draw the results
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.ntd
+	$(BIN)/python -m benchmarks.sources
 
 clean:           ## remove what was set up and made
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

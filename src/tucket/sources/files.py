@@ -135,7 +135,7 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
         if key is None and {"coords", "values", "shape"} <= set(archive.files):
             coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
             return from_entries(coords, values, tuple(shape.tolist()))
-        name = _choose(path, archive.files, key, lambda each: each == "tensor")
+        name = _choose(path, archive.files, key)
         mapped = _map_member(path, name)
         array = as_tensor(archive[name] if mapped is None else mapped, f"{path}[{name}]")
         names = archive["mode_names"] if "mode_names" in archive.files else None
@@ -165,14 +165,24 @@ def _map_member(path: Path, name: str) -> NDArray[Any] | None:
     return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
 
 
-def _choose(path: Path, names: Iterable[str], key: str | None, likely: Callable[[str], bool]) -> str:
-    """Return the array that is meant of a file of several."""
+@contextmanager
+def _closed_if_wrong(file: Any) -> Iterator[Any]:
+    """Close a file again if anything goes wrong with it."""
+    try:
+        yield file
+    except BaseException:
+        file.close()
+        raise
+
+
+def _choose(path: Path, names: Iterable[str], key: str | None) -> str:
+    """Return the array that is meant of a file of several: the one that is asked for, or called `tensor`."""
     found = list(names)
     if key is not None:
         if key not in found:
             raise _ToldError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
         return key
-    liked = [name for name in found if likely(name)] or found
+    liked = ["tensor"] if "tensor" in found else found
     if len(liked) != 1:
         raise _ToldError(f"{path} holds {len(found)} arrays, {', '.join(map(repr, found))}; say which, as with key=...")
     return liked[0]
@@ -182,19 +192,15 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
     zarr = need("zarr")
     stored = zarr.open(path, mode="r")
     if not isinstance(stored, zarr.Array):
-        stored = stored[_choose(path, (name for name, _ in stored.arrays()), key, lambda name: name == "tensor")]
+        stored = stored[_choose(path, (name for name, _ in stored.arrays()), key)]
     return as_source(stored, str(path), memory)
 
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     h5py = need("h5py")
-    file = h5py.File(path, "r")
-    try:
-        stored = file[_choose(path, _datasets(h5py, file), key, lambda name: name == "tensor")]
+    with _closed_if_wrong(h5py.File(path, "r")) as file:
+        stored = file[_choose(path, _datasets(h5py, file), key)]
         return Chunked(stored, stored.chunks, None, str(path), memory, file)
-    except BaseException:
-        file.close()
-        raise
 
 
 def _datasets(h5py: Any, file: Any) -> list[str]:
@@ -210,18 +216,11 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
         names = [name for name, *_ in whosmat(path)]
     except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse
         h5py = need("h5py")
-        file = h5py.File(path, "r")
-        try:
-            stored = file[
-                _choose(path, [name for name in _datasets(h5py, file) if name[0] != "#"], key, "tensor".__eq__)
-            ]
-            return Chunked(
-                _Reversed(stored), (stored.chunks or (1,) * stored.ndim)[::-1], None, str(path), memory, file
-            )
-        except BaseException:
-            file.close()
-            raise
-    name = _choose(path, names, key, "tensor".__eq__)
+        with _closed_if_wrong(h5py.File(path, "r")) as file:
+            stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
+            chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
+            return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
+    name = _choose(path, names, key)
     return as_source(loadmat(path, variable_names=[name])[name], f"{path}[{name}]", memory)
 
 
@@ -297,15 +296,11 @@ def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None
 def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     xarray = need("xarray")
     need("h5netcdf")
-    data = xarray.open_dataset(path, engine="h5netcdf")
-    try:
-        source = as_source(data[_choose(path, map(str, data.data_vars), key, "tensor".__eq__)], str(path), memory)
-    except BaseException:
-        data.close()
-        raise
-    if isinstance(source, Chunked):
-        source.closing = data
-    return source
+    with _closed_if_wrong(xarray.open_dataset(path, engine="h5netcdf")) as data:
+        source = as_source(data[_choose(path, map(str, data.data_vars), key)], str(path), memory)
+        if isinstance(source, Chunked):
+            source.closing = data
+        return source
 
 
 IMAGES = (".png", ".pgm", ".ppm", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -373,10 +368,10 @@ def _open_image(path: Path) -> Source:
 
 def _open_tiff(path: Path, memory: int | None = None) -> Source:
     tifffile = need("tifffile")
-    with _errors_of("tifffile"):
-        file = tifffile.TiffFile(path)
-        pages = file.series[0]
-    check_shape(pages.shape, str(path))
+    with _closed_if_wrong(tifffile.TiffFile(path)) as file:
+        with _errors_of("tifffile"):
+            pages = file.series[0]
+        check_shape(pages.shape, str(path))
     if pages.dataoffset is not None:
         file.close()
         return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
