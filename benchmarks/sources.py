@@ -248,7 +248,7 @@ def cluster(chunk: tuple[int, ...] = (200, 400, 400), per_worker: int = 24, tiny
         ):  # fmt: skip
             count = workers * per_worker
             array = da.ones((count * chunk[0], *chunk[1:]), chunks=chunk) * 2.0
-            partition = tk.Partition.uniform(array.shape, 20)
+            partition = tk.Partition.uniform(array.shape, [min(20, size) for size in array.shape])
             tk.collect(array, partition)
             pairs = [(seconds(array.sum().compute), seconds(lambda: tk.collect(array, partition))) for _ in range(3)]  # noqa: B023
             base, took = np.median(pairs, axis=0)
@@ -280,7 +280,7 @@ def cluster(chunk: tuple[int, ...] = (200, 400, 400), per_worker: int = 24, tiny
 def kernel_rate(chunk: tuple[int, ...]) -> float:
     """Return how many bytes a second one thread reduces in memory."""
     x = np.ones(chunk)
-    partition = tk.Partition.uniform(x.shape, 20)
+    partition = tk.Partition.uniform(x.shape, [min(20, size) for size in x.shape])
     tk.collect(x, partition, workers=1)
     return x.nbytes / float(np.median([seconds(lambda: tk.collect(x, partition, workers=1)) for _ in range(5)]))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import geometry, ntd, suite
+from benchmarks import geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.plot import STYLES, decompositions, draw, draw_ntd
@@ -86,3 +88,30 @@ def test_the_slow_ways_are_measured_beside_the_closed_form(monkeypatch: pytest.M
     (row,) = geometry.measure()
     assert row["free"] == 5
     assert row["difference"]["natural"] < 1e-8
+
+
+def test_sources_are_measured_and_the_page_is_filled(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[1])
+    result: dict[str, Any] = {
+        "date": "2026-01-01",
+        "machine": machine(),
+        "sparse": sources.sparse(10_000, (100, 100, 30)),
+        "tables": sources.tables(1000),
+        "files": list(sources.files(tmp_path, (12, 11, 10))),
+        "dask": sources.cluster((4, 5, 6), 2, 20),
+    }
+    assert [row["bytes"] for row in result["files"]] == [8 * 12 * 11 * 10] * 8
+    assert not list(tmp_path.iterdir())
+    page = scaling.fill_page(scaling.PAGE.read_text(), result)
+    assert "| bytes read, each pass | 1 TB | 100 TB | 1 PB |" in page
+    assert scaling.fill_page(page, result) == page
+    assert "weak scaling" in capsys.readouterr().out
+
+
+def test_the_page_on_scaling_shows_the_kept_results() -> None:
+    if not sources.RESULTS.exists():
+        pytest.skip("nothing was kept yet")
+    page = scaling.PAGE.read_text()
+    assert scaling.fill_page(page, json.loads(sources.RESULTS.read_text())) == page

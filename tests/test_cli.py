@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -55,3 +56,103 @@ def test_demo_says_in_one_line_what_failed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("tucket: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def counts(tmp_path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    x = np.random.default_rng(0).poisson(2.0, (12, 10, 8))
+    np.save(tmp_path / "x.npy", x)
+    return x
+
+
+def test_reduce(tmp_path: Path, counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
+    done = run("reduce", "x.npy", "--rank", "3,-,2", "--blocks", "segments", "-o", "model.npz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Saved as model.npz" in done.stdout
+    assert done.stderr == ""
+    assert tk.load(tmp_path / "model.npz") == tk.ltr(counts, (3, None, 2), blocks="segments")
+    quiet = run("reduce", "x.npy", "--rank", "3", "-o", "model.npz", "-q", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_collect_and_merge(tmp_path: Path, counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
+    """Nightly jobs: each saves its part, and the merged parts are the statistics of the whole."""
+    for night, part in enumerate(np.split(counts, [5, 9])):
+        np.save(tmp_path / f"{night}.npy", part)
+        done = run("collect", f"{night}.npy", "--rank", "-,4,3", "-o", f"{night}.npz", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = run("merge", "0.npz", "1.npz", "2.npz", "--along", "0", "-o", "all.npz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    whole = tk.collect(counts, (None, 4, 3), moments=True)
+    merged = tk.Statistics.load(tmp_path / "all.npz")
+    np.testing.assert_allclose(merged.core, whole.core)
+    np.testing.assert_allclose(merged.moments, whole.moments)  # type: ignore[arg-type]
+    done = run("merge", "all.npz", "all.npz", "-o", "twice.npz", cwd=tmp_path)
+    assert tk.Statistics.load(tmp_path / "twice.npz").total == 2 * counts.sum()
+    (tmp_path / "rows.csv").write_text("user,item\nann,x\nbob,y\nann,y\n")
+    done = run("collect", "rows.csv", "--modes", "user,item", "--rank", "user=1", "-o", "rows.npz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert tk.Statistics.load(tmp_path / "rows.npz").core.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("reduce", "none.npy", "--rank", "2", "-o", "m.npz"), 1, "tucket: there is no file none.npy"),
+        (("reduce", "x.npy", "--rank", "99", "-o", "m.npz"), 1, "mode 0: rank 99 is larger than its size 12"),
+        (("reduce", "x.npy", "--rank", "2", "-o", "no/m.npz"), 1, "cannot write no/m.npz: there is no folder"),
+        (("reduce", "x.npy", "--rank", "2", "-o", "."), 1, "cannot write .: it is a folder"),
+        (("reduce", "x.npy", "--rank", "two", "-o", "m.npz"), 2, "Invalid value for --rank: 'two' is no number"),
+        (("reduce", "x.npy", "-o", "m.npz"), 2, "--rank"),
+        (("reduce", "x.npy", "--rank", "user=2", "-o", "m.npz"), 1, "rank: mode 'user': the modes have no names"),
+        (("reduce", "x.npy", "--rank", "2", "--blocks", "tall", "-o", "m.npz"), 1, "blocks: unknown 'tall'"),
+        (("reduce", "x.txt", "--rank", "2", "-o", "m.npz"), 1, "unknown kind of file '.txt'; known are .npy"),
+        (("reduce", "bad.npy", "--rank", "2", "-o", "m.npz"), 1, "x[1, 0] is -1.0; every entry"),
+        (("reduce", "rows.csv", "--rank", "2", "-o", "m.npz"), 1, "say which of them are modes"),
+        (("collect", "rows.csv", "--modes", "a", "--bins", "a", "--rank", "2", "-o", "m.npz"), 2, "as in time=1h"),
+        (("merge", "x.npy", "-o", "m.npz"), 1, "x.npy is not a tucket file"),
+        (("merge", "-o", "m.npz"), 2, "Missing argument"),
+    ],
+)
+@pytest.mark.usefixtures("counts")
+def test_what_goes_wrong_is_told_in_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    (tmp_path / "x.txt").touch()
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    np.save(tmp_path / "bad.npy", np.array([[1.0, 2.0], [-1.0, 0.0]]))
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert code == 2 or done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("*m.npz*"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_debug_shows_where_it_went_wrong(tmp_path: Path) -> None:
+    done = run("--debug", "reduce", "none.npy", "--rank", "2", "-o", "m.npz", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_somebody_who_watches_sees_a_bar(tmp_path: Path) -> None:
+    """In a real terminal: how much of the data was read, and what is left."""
+    import pty
+
+    np.save(tmp_path / "x.npy", np.ones((64, 1 << 18)))
+    program = str(Path(sys.executable).with_name("tucket"))
+    main, terminal = pty.openpty()
+    command = [program, "reduce", "x.npy", "--rank", "8", "--blocks", "uniform", "-o", "m.npz"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal) as running:
+        os.close(terminal)
+        shown = b""
+        try:
+            while part := os.read(main, 1 << 16):
+                shown += part
+        except OSError:  # the other end is closed
+            pass
+    os.close(main)
+    assert running.returncode == 0
+    assert b"pass 1" in shown
+    assert b"MB" in shown

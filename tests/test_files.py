@@ -343,3 +343,62 @@ def test_real_light_field_is_folded(data: Path) -> None:
 def test_real_bad_values_are_refused(data: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"x\[\d+, \d+, \d+, \d+\] is (-|nan)"):
         tk.ltr(tk.open(data / name), 2)
+
+
+def test_pages_of_a_tiff_are_not_mixed_up(tmp_path: Path) -> None:
+    """Two threads read ahead, and the pages share a file."""
+    import tifffile
+
+    x = np.random.default_rng(0).poisson(3, (300, 64, 64)).astype(np.uint16)
+    with tifffile.TiffWriter(tmp_path / "x.tif") as writer:
+        for page in x:  # the way that makes a series of each
+            writer.write(page, compression="zlib")
+    with tk.open(tmp_path / "x.tif", memory=1 << 18) as source:
+        assert source.shape == x.shape
+        for _ in range(3):
+            np.testing.assert_array_equal(tk.collect(source, (None, 1, 1)).core[:, 0, 0], x.sum(axis=(1, 2)))
+    shape = (10, 30, 64, 64)
+    tifffile.imwrite(
+        tmp_path / "y.tif", x.reshape(shape), compression="zlib", photometric="minisblack", metadata={"axes": "TZYX"}
+    )
+    with tk.open(tmp_path / "y.tif", memory=1 << 18) as source:
+        assert source.shape == shape
+        assert source.n_chunks == 40
+        np.testing.assert_array_equal(
+            tk.collect(source, (None, None, 1, 1)).core[:, :, 0, 0], x.sum((1, 2)).reshape(10, 30)
+        )
+    with tifffile.TiffWriter(tmp_path / "z.tif") as writer:
+        writer.write(x[0])
+        writer.write(x[0, :5])
+    with pytest.raises(ValueError, match=r"z.tif: page 1 is of uint16 of shape \(5, 64\), but page 0"):
+        tk.open(tmp_path / "z.tif")
+
+
+def test_classic_netcdf(tmp_path: Path) -> None:
+    import xarray as xr
+
+    xr.DataArray(X, dims=list("abc"), name="v").to_netcdf(tmp_path / "x.nc", engine="scipy")
+    with tk.open(tmp_path / "x.nc") as source:
+        np.testing.assert_array_equal(tk.collect(source, None).core, X)
+
+
+def test_arrays_deep_in_a_zarr_group(tmp_path: Path) -> None:
+    import zarr
+
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_array("deep/one", shape=X.shape, chunks=(3, 3, 3), dtype=X.dtype)[...] = X
+    group.create_array("deep/two", shape=(2, 2), chunks=(2, 2), dtype=X.dtype)
+    np.testing.assert_array_equal(tk.collect(tk.open(tmp_path / "x.zarr", key="deep/one"), None).core, X)
+    with pytest.raises(ValueError, match="holds 2 arrays"):
+        tk.open(tmp_path / "x.zarr")
+    zarr.create_array(tmp_path / "y.zarr", shape=X.shape, chunks=(3, 3, 3), dtype=X.dtype)
+    with pytest.raises(ValueError, match=r"key: .*y.zarr is a single array"):
+        tk.open(tmp_path / "y.zarr", key="nope")
+
+
+def test_sparse_archives(tmp_path: Path) -> None:
+    """As many entries as modes: by rows, as archives have them; with names."""
+    np.savez(tmp_path / "x.npz", coords=[[0, 1], [1, 1]], values=[1.0, 2.0], shape=(2, 3), mode_names=["a", "b"])
+    source = tk.open(tmp_path / "x.npz")
+    assert tk.collect(source, None).core.tolist() == [[0, 1, 0], [0, 2, 0]]
+    assert source.axes == tk.Axes(("a", "b"))

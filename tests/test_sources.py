@@ -31,7 +31,8 @@ PLAIN = ("?", "u1", "<i4", "<i8", "<f4", "<f8")
 def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything on both kernels, whatever the size of the tensor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "LARGE", 1 if request.param == "numba" else 1 << 60)
+        patch.setattr(kernels, "LARGE", 0 if request.param == "numba" else 1 << 60)
+        patch.setattr(kernels, "ENTRIES", 1)
         patch.setattr(sparse_kernel, "MANY", 0 if request.param == "numba" else 1 << 60)
         yield request.param
 
@@ -364,3 +365,200 @@ def test_dask_of_sparse_chunks() -> None:
     model = tk.ltr(array, 3)
     assert model.kl(array) == pytest.approx(model.kl(x))
     assert model.relative_error(array) == pytest.approx(model.relative_error(x))
+
+
+X = np.random.default_rng(0).poisson(1.0, (6, 5, 4)).astype(np.float64)
+
+
+def test_chunks_of_dask_must_be_what_was_said_of_them() -> None:
+    import dask.array as da
+    import sparse
+
+    array = da.from_array(X, chunks=3)
+    model = tk.ltr(X, 2)
+    for wrong, message in (
+        (lambda block: block[:1], r"chunk x\[\d:\d, \d:\d, \d:\d\] came with shape \(1, \d, \d\); it should be \(3,"),
+        (lambda block: np.concatenate([block] * 8), r"came with shape \(24,"),
+        (lambda block: sparse.COO.from_numpy(np.concatenate([block] * 2)), r"came with shape \(6,"),
+        (lambda block: block.astype(object), "and dtype object; give real numbers"),
+        (lambda block: block * 1j, "and dtype complex128; give real numbers"),
+        (lambda block: np.ma.masked_greater(block, 0), "has masked entries; fill them first"),
+        (lambda block: sparse.COO.from_numpy(block + 1, fill_value=1.0), "has fill value 1.0"),
+    ):
+        bad = array.map_blocks(wrong, dtype=float)
+        with pytest.raises((TypeError, ValueError), match=message):
+            tk.collect(bad, 2)
+        with pytest.raises((TypeError, ValueError), match=message):
+            model.relative_error(bad)
+
+
+def test_small_index_types_do_not_wrap() -> None:
+    import dask.array as da
+    import sparse
+
+    x = np.random.default_rng(0).poisson(0.3, (200, 6)).astype(np.float64)
+
+    def as_coo(block: Any) -> Any:
+        where = np.nonzero(block)
+        return sparse.COO(np.array(where), block[where], shape=block.shape, idx_dtype=np.int8)
+
+    array = da.from_array(x, chunks=(100, 6)).map_blocks(as_coo)
+    np.testing.assert_array_equal(tk.collect(array, (None, 1)).marginals[0], x.sum(axis=1))
+
+
+def test_streams_of_sparse_slabs() -> None:
+    import sparse
+
+    coo = sparse.COO.from_numpy(X)
+    model = tk.ltr(X, 2)
+    for each in (model, tk.Tucker(model.core, model.factors)):
+        assert each.kl(iter([coo[:3], coo[3:]])) == pytest.approx(each.kl(X))
+        assert each.relative_error(iter([coo[:3], coo[3:]])) == pytest.approx(each.relative_error(X))
+        with pytest.raises(TypeError, match="x came in 1 dense and 1 sparse chunks; give all of one kind"):
+            each.relative_error(iter([coo[:3], X[3:]]))
+    huge = tk.from_entries(([0, 99999], [0, 499], [3, 4]), [1.0, 2.0], (100000, 500, 500))
+    assert tk.ltr(iter([huge]), 2).core.sum() == 3
+
+
+def test_streams_behave_like_arrays() -> None:
+    import xarray as xr
+
+    def slabs(x: Any = X) -> Iterator[Any]:
+        return iter([x[:2], x[2:4], x[4:]])
+
+    with pytest.raises(ValueError, match="mode 0: the stream grows it, so that it cannot be cut into 2"):
+        tk.collect(slabs(), 2)
+    with pytest.raises(TypeError, match=r"refine='kl' needs the tensor itself; .* nor a stream"):
+        tk.ltr(slabs(), 2, refine="kl")
+    partition = tk.Partition.uniform(X.shape, (4, 3, 2))
+    assert tk.ltr(slabs(), blocks=partition) == tk.ltr(X, blocks=partition)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tk.statistics, "FINEST", 3)
+        with pytest.raises(ValueError, match="mode 0: its 6 indices are too many to be left whole"):
+            tk.ltr(slabs(), (None, 1, 1), blocks="uniform")
+    named = xr.DataArray(X, dims=("t", "a", "b"), coords={"a": list("vwxyz")})
+    grown = tk.collect(slabs(named), {"a": 2})
+    assert grown.rank == (6, 2, 4)
+    assert grown.axes == tk.Axes(("t", "a", "b"), (None, list("vwxyz"), None))
+    assert tk.collect(slabs(named), tk.Partition.uniform(X.shape, 2)).axes == grown.axes
+    assert tk.collect(tk.Stream([named[:2], named[2:]], "t"), (None, 2, 2)).shape == X.shape
+    assert tk.collect(slabs(), {0: None, 1: 2}).rank == (6, 2, 4)
+    bad = X.copy()
+    bad[4, 3, 2] = -1
+    for call in (lambda: tk.collect(slabs(bad), (None, 2, 2)), lambda: tk.ltr(slabs(bad), 2)):
+        with pytest.raises(ValueError, match=r"x\[4, 3, 2\] is -1.0"):
+            call()
+    where = np.nonzero(bad[2:])
+    parts = [tk.from_entries(np.nonzero(X[:2]), X[:2][np.nonzero(X[:2])], (2, 5, 4))]
+    parts += [tk.from_entries(where, bad[2:][where], (4, 5, 4))]
+    with pytest.raises(ValueError, match=r"x\[4, 3, 2\] is -1.0"):
+        tk.ltr(X, 2).kl(iter(parts))
+    with pytest.raises(ValueError, match=r"slab 1 has shape \(2, 4\)"):
+        tk.collect(iter([X[:2], X[0, :2]]), (None, 2, 2))
+    with pytest.raises(ValueError, match=r"slab 1 has shape \(2, 5, 3\), but the first has \(2, 5, 4\)"):
+        tk.collect(iter([X[:2], X[:2, :, :3]]), (None, 2, 2))
+    with pytest.raises(ValueError, match="the 2 slabs fill 4 of the 6 indices of mode 0"):
+        tk.collect(iter([X[:2], X[2:4]]), partition)
+    with pytest.raises(ValueError, match="starts at index 4 of mode 0; it does not fit"):
+        tk.collect(iter([X[:4], X[:4]]), partition)
+    with pytest.raises(ValueError, match="the stream holds no slab"):
+        tk.collect(iter([]), (None, 2))
+    with pytest.raises(TypeError, match=r"mode: cannot use 1\.5 of type float"):
+        tk.Stream([X], 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"slab 0 has shape \(6, 5, 4\): mode 3 is out of range for 3 modes"):
+        tk.collect(tk.Stream([X], 3), (None, 2, 2))
+
+
+def test_empty_chunks_beside_tiny_numbers() -> None:
+    import dask.array as da
+
+    x = np.zeros((4, 4))
+    x[2:] = 1e-170 * np.arange(1, 9).reshape(2, 4)
+    model = tk.ltr(x, 1)
+    for other in (da.from_array(x, chunks=2), iter([x[:2], x[2:]])):
+        assert model.relative_error(other) == pytest.approx(model.relative_error(x))
+
+
+def test_sums_that_are_too_large_on_a_cluster() -> None:
+    import dask.array as da
+
+    array = da.from_array(np.full((4, 4), 1e308), chunks=1)
+    promised = tk.collect(array, 4, compute=False)
+    calls: list[Callable[[], Any]] = [lambda: tk.collect(array, 4), promised.compute]
+    for call in calls:
+        with pytest.raises(ValueError, match="the sum of x is too large for float64"):
+            call()
+
+
+def test_nobody_goes_on_reading_after_an_error() -> None:
+    import threading
+
+    x = np.ones((90, 80, 60))
+    x[77, 66, 55] = -1
+    source = Chunked(x, (10, 10, 10), memory=1 << 16)
+    before = threading.active_count()
+    with pytest.raises(ValueError, match=r"x\[77, 66, 55\] is -1") as kept:
+        tk.collect(source, 2)
+    assert threading.active_count() == before
+    assert kept.value
+
+
+def test_small_files_are_searched_in_memory(tmp_path: Path) -> None:
+    """Where nothing is gained by reading once a sweep, the blocks are those of the array."""
+    np.save(tmp_path / "x.npy", X)
+    reads: list[tk.Progress] = []
+    found = tk.ltr(np.load(tmp_path / "x.npy", mmap_mode="r"), 2, progress=reads.append)
+    assert found == tk.ltr(X, 2)
+    assert found == tk.ltr(Chunked(X, (2, 2, 2)), 2)
+
+
+def test_labelled_arrays() -> None:
+    import sparse
+    import xarray as xr
+
+    named = xr.DataArray(X, dims=("t", "a", "b"), coords={"a": list("vwxyz")})
+    assert tk.ltr(named, 2).axes == tk.Axes(("t", "a", "b"), (None, list("vwxyz"), None))
+    assert tk.ltr(named, 2, variant="published", rng=0).axes == tk.ltr(named, 2).axes
+    assert tk.ntd(named, 2).model.axes == tk.ltr(named, 2).axes
+    assert tk.ltr(named, 2, refine="kl").axes == tk.ltr(named, 2).axes
+    held = xr.DataArray(sparse.COO.from_numpy(X), dims=("t", "a", "b"))
+    assert isinstance(tk.open(held), type(tk.from_entries(([0],), [1], (1,))))
+    missing = xr.DataArray(X, dims=list("abc"), coords={"a": [1, 2, 3, 4, 5, np.nan]})
+    statistics = tk.collect(missing, 2)
+    assert (statistics + statistics).total == 2 * X.sum()
+    for name in ("core", "block_t", "factor_t"):
+        dataset = tk.ltr(named.rename(a=name), 2).to_xarray()
+        assert dataset[name].to_numpy().tolist() == list("vwxyz")
+    plain = tk.ltr(X, 2).to_xarray()
+    assert plain["factor_mode_0"].dims == ("mode_0", "block_mode_0")
+    with pytest.raises(TypeError, match="x is a Dataset of 1 variables, 'v'; give one of them, as with x"):
+        tk.ltr(xr.Dataset({"v": named}), 2)
+    assert tk.ltr(((1, 2), (3, 4), (5, 6)), 1).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((([0], [0]), [1.0], (2.9, 4)), "shape: cannot use (2.9, 4)"),
+        ((([], []), [], (-2, 4)), "shape: cannot use (-2, 4)"),
+        ((([0],), [1.0], 5), "shape: cannot use 5"),
+        ((([0], [5]), [1.0], (2, 4)), "entry 0 of coords has index 5 in mode 1; its size is 4"),
+        ((([0, -1], [0, 0]), [1.0, 1.0], (2, 4)), "entry 1 of coords has index -1 in mode 0"),
+        ((([0.5], [0]), [1.0], (2, 4)), "coords: mode 0 has indices of float64"),
+        ((([0], [0], [0]), [1.0], (2, 4)), "coords: got shape [(1,), (1,), (1,)] for 1 values of a tensor of 2 modes"),
+        ((np.zeros((2, 2), int), [1.0, 1.0], (2, 4)), "may be meant by rows or by columns; give 2 arrays of 2 ints"),
+        ((([0], [0]), [[1.0]], (2, 4)), "values: got shape (1, 1)"),
+        ((([0], [0]), ["a"], (2, 4)), "give real numbers"),
+    ],
+)
+def test_bad_entries(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
+        tk.from_entries(*arguments)
+    assert message in str(caught.value)
+
+
+def test_negative_duplicates_are_not_hidden_in_their_sum() -> None:
+    source = tk.from_entries(([1, 1], [2, 2]), [5.0, -1.0], (2, 4))
+    for moments in (False, True):
+        with pytest.raises(ValueError, match=r"x\[1, 2\] is -1.0"):
+            tk.collect(source, 1, moments=moments)

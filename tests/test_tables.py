@@ -234,3 +234,29 @@ def test_bad_parquet(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"rows.parquet cannot be read as Parquet"):
         tk.from_parquet(path, ["a"])
+
+
+def test_columns_that_arrow_does_not_know_are_named() -> None:
+    frame = pd.DataFrame({"t": pd.period_range("2024", periods=3, freq="D"), "l": [[1]] * 3, "v": [1.0, 2.0, 3.0]})
+    for column in ("t", "l"):
+        with pytest.raises(TypeError, match=f"column '{column}' of the table cannot be a mode"):
+            tk.from_table(frame, [column])
+    with pytest.raises(TypeError, match="got a Series; give a table"):
+        tk.from_table(frame["v"], ["v"])
+
+
+def test_types_may_widen_from_file_to_file(tmp_path: Path) -> None:
+    for name, kind, value in (("a", pa.int8(), 7), ("b", pa.int64(), 4000)):
+        pq.write_table(pa.table({"i": pa.array([value], kind)}), tmp_path / f"{name}[1].parquet")
+    source = tk.from_parquet([tmp_path / "a[1].parquet", tmp_path / "b[1].parquet"], ["i"])
+    assert dense(source).tolist() == [1, 1]
+    assert source.axes is not None
+    assert source.axes.labels[0] is not None
+    assert source.axes.labels[0].tolist() == [7, 4000]
+
+
+def test_numbers_that_are_none() -> None:
+    with pytest.raises(ValueError, match="bins: row 2 of column 'i' is inf; drop such rows"):
+        tk.from_table(pd.DataFrame({"i": [0.0, 1, np.inf]}), ["i"], bins={"i": 3})
+    count: Any = np.int64(4)
+    assert tk.from_table(pd.DataFrame({"i": [0.0, 1]}), ["i"], bins={"i": count}).shape == (4,)

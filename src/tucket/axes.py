@@ -158,4 +158,4 @@ def _as_labels(values: ArrayLike | None) -> NDArray[Any] | None:
 def _same_labels(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> bool:
     if ours is None or theirs is None:
         return ours is theirs
-    return np.array_equal(ours, theirs)
+    return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fMm" and theirs.dtype.kind in "fMm")

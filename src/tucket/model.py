@@ -132,21 +132,29 @@ class Model(ABC):
         `x` may be anything that can be reduced; `progress` is told of each chunk of it.
         """
         source = self._check_shape(x)
-        divergence = source.reduce(Divergence(self, check_workers(workers)), progress)[0]
-        return max(0.0, float(divergence) + (self._total() if source.sparse else 0.0))
+        divergence, *kinds = source.reduce(Divergence(self, check_workers(workers)), progress)
+        return max(0.0, float(divergence) + (self._total() if _are_entries(*kinds) else 0.0))
 
     def relative_error(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> float:
-        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`."""
+        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`.
+
+        Of a sparse `x` its square is a difference of sums, so that an error below 1e-8 is not told from 0.
+        """
         source = self._check_shape(x)
-        scale, residual, norm = source.reduce(Squares(self, check_workers(workers)), progress)
-        if source.sparse:  # so far only the entries were counted
+        reduction = Squares(self, check_workers(workers), self._most())
+        scale, residual, norm, *kinds = source.reduce(reduction, progress)
+        if _are_entries(*kinds):
             residual = max(0.0, residual + self._square_sum(scale))
         return metrics.error_ratio(residual, norm)
 
-    def _misfit(self, chunk: Chunk, workers: int) -> tuple[float, float, float]:
+    @abstractmethod
+    def _most(self) -> float:
+        """Return what no entry of the tensor exceeds."""
+
+    def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
         """Return the sums of squares of chunk - model and of the chunk, over the square of a scale, and that scale."""
         tensor = check_chunk_values(chunk).array
-        scale = float(tensor.max()) or 1.0
+        scale = max(float(tensor.max()), most) or 1.0
 
         def squares(box: Box) -> tuple[float, float]:
             part, model = tensor[box], self[moved(box, chunk.box)]
@@ -215,7 +223,10 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Divergence(Scalars):
-    """The divergence from a model: of boxes all of it, of entries all but the model's total."""
+    """The divergence from a model, and how many chunks were boxes, and how many entries.
+
+    Of entries, the model's total is left to be added.
+    """
 
     model: Model
     workers: int
@@ -225,12 +236,13 @@ class Divergence(Scalars):
         model = self.model
         if isinstance(chunk, Entries):
             check_chunk_values(chunk)
-            return np.array([sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, FEW))])
+            terms = sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, FEW))
+            return np.array([terms, 0.0, 1.0])
         array = check_chunk_values(chunk).array
-        terms = in_order(
+        found = in_order(
             lambda box: metrics.kl_sum(array[box], model[moved(box, chunk.box)]), slabs(array.shape), self.workers
         )
-        return np.array([sum(terms)])
+        return np.array([sum(found), 1.0, 0.0])
 
     def _of_entries(self, chunk: Entries, some: Box) -> float:
         values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
@@ -239,34 +251,43 @@ class Divergence(Scalars):
 
 @dataclass(frozen=True)
 class Squares(Scalars):
-    """Sums of squares of the difference from a model and of the tensor, over the square of a scale, and that scale.
+    """A scale; over its square, the squares of tensor - model and tensor; how many chunks were boxes and entries.
 
-    Of entries, the squares of the model there are taken off, to be counted with all others of the model.
+    Of entries, the squares of the model there are taken off, to be added with all others of the model.
     """
 
     model: Model
     workers: int
+    most: float
 
     def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
         """Return them for one chunk."""
         if isinstance(chunk, Chunk):
-            return np.array(self.model._misfit(chunk, self.workers))
+            return np.array([*self.model._misfit(chunk, self.most, self.workers), 1.0, 0.0])
         check_chunk_values(chunk)
-        scale = float(chunk.values.max(initial=0)) or 1.0
+        scale = max(float(chunk.values.max(initial=0)), self.most) or 1.0
         residual, norm = 0.0, 0.0
         for some in slabs(chunk.values.shape, FEW):
             values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
             residual += metrics.square_sum(values, found, scale) - metrics.square_sum(found, 0, scale)
             norm += metrics.square_sum(values, 0, scale)
-        return np.array([scale, residual, norm])
+        return np.array([scale, residual, norm, 0.0, 1.0])
 
     def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Add them, by the largest scale."""
-        scale, sums = 0.0, np.zeros(2)
-        for own, *more in results:
+        scale, sums, kinds = 0.0, np.zeros(2), np.zeros(2)
+        for own, residual, norm, *kind in results:
             top = max(scale, own)
-            sums, scale = sums * (scale / top) ** 2 + np.array(more) * (own / top) ** 2, top
-        return np.array([scale, *sums])
+            sums = sums * (scale / top) ** 2 + np.array([residual, norm]) * (own / top) ** 2
+            scale, kinds = top, kinds + kind
+        return np.array([scale, *sums, *kinds])
+
+
+def _are_entries(boxes: float, entries: float) -> bool:
+    """Say whether a tensor came as entries, to which the rest of the model must be added."""
+    if boxes and entries:
+        raise TypeError(f"x came in {boxes:.0f} dense and {entries:.0f} sparse chunks; give all of one kind")
+    return entries > 0
 
 
 FEW = 1 << 12

@@ -19,7 +19,7 @@ from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
 from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
-from tucket.sources import as_dense
+from tucket.sources import as_dense, as_source
 from tucket.sources.dense import check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
@@ -115,7 +115,7 @@ def ntd(
     >>> core, factors = fit.model
     """
     began = time.perf_counter()
-    tensor = as_dense(x)
+    tensor, axes = as_dense(x), as_source(x).axes
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
@@ -138,7 +138,7 @@ def ntd(
             parts = _descend(run, pyramid, [partial(start, rank=ranks, rng=generator) for start in starts], loss)
         else:
             parts = _improve(run, pyramid, given, generator, loss)
-    model = Tucker(parts[0] / pyramid.scale, parts[1])
+    model = Tucker(parts[0] / pyramid.scale, parts[1], axes)
     levels = tuple(level.partition.rank for level in pyramid.levels)
     return Fit(_cast(model, target, run, tensor, loss), tuple(run.trace), run.stopped, levels)
 

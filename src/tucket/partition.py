@@ -19,6 +19,7 @@ __all__ = [
     "check_partition",
     "check_rank",
     "check_rng",
+    "check_sizes",
     "in_mode",
     "one_a_mode",
     "one_rank_a_mode",
@@ -62,7 +63,7 @@ class Partition:
         >>> Partition.uniform((7,), 3)[0].starts
         array([0, 2, 4])
         """
-        shape = _check_shape(shape)
+        shape = check_sizes(shape)
         return cls(tuple(map(Blocks.uniform, shape, check_rank(rank, shape))))
 
     @classmethod
@@ -77,7 +78,7 @@ class Partition:
         >>> Partition.random((100, 50), (10, None), rng=0).rank
         (10, 50)
         """
-        shape = _check_shape(shape)
+        shape = check_sizes(shape)
         generator = check_rng(rng)
         return cls(tuple(Blocks.random(s, r, generator) for s, r in zip(shape, check_rank(rank, shape))))
 
@@ -87,7 +88,7 @@ class Partition:
 
         None for a mode leaves that mode whole.
         """
-        shape = _check_shape(shape)
+        shape = check_sizes(shape)
         given = one_a_mode(starts, shape, "starts")
         return cls(
             tuple(
@@ -264,7 +265,8 @@ def check_mode_rank(rank: Any, size: int, mode: int) -> int:
     return blocks
 
 
-def _check_shape(shape: Iterable[int]) -> tuple[int, ...]:
+def check_sizes(shape: Iterable[int]) -> tuple[int, ...]:
+    """Return a shape: at least one mode, each of at least one index."""
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError as error:

@@ -25,12 +25,21 @@ def block_sums(
     workers: int | None = None,
     unit: float | None = None,
     progress: Report | None = None,
+    origin: tuple[int, ...] | None = None,
 ) -> list[Sums]:
-    """Read a source once, for its block sums and marginals under each of several partitions."""
-    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), workers, unit), progress)
-    if not placed[0].sums.is_finite():
-        raise ValueError("the sum of x is too large for float64; scale x down")
+    """Read a source once, for its block sums and marginals under each of several partitions.
+
+    A source that is part of a larger tensor is told where in it it begins.
+    """
+    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), workers, unit, origin), progress)
+    check_total(placed[0].sums)
     return [each.sums for each in placed]
+
+
+def check_total(sums: Sums) -> None:
+    """Refuse sums that are too large."""
+    if not sums.is_finite():
+        raise ValueError("the sum of x is too large for float64; scale x down")
 
 
 class Placed(NamedTuple):
@@ -48,6 +57,7 @@ class BlockSums:
     cuts: tuple[Partition, ...]
     workers: int | None = None
     unit: float | None = None
+    origin: tuple[int, ...] | None = None
 
     @property
     def distinct(self) -> bool:
@@ -57,7 +67,8 @@ class BlockSums:
     def of(self, chunk: Chunk | Entries) -> list[Placed]:
         """Return the sums of one chunk, whose values must be finite and not negative."""
         placed = [self._place(chunk, cut) for cut in self.cuts]
-        check_chunk(chunk, all(each.sums.is_finite() and not each.sums.has_negative for each in placed))
+        fine = all(each.sums.is_finite() and not each.sums.has_negative for each in placed)
+        check_chunk(chunk, fine, self.origin)
         return placed
 
     def _place(self, chunk: Chunk | Entries, cut: Partition) -> Placed:
@@ -140,7 +151,10 @@ class Unfoldings:
         """Sum entries over the blocks of all modes but one, for each of these."""
         from scipy.sparse import coo_array
 
-        assert isinstance(chunk, Entries)
+        if isinstance(chunk, Chunk):
+            inside = np.nonzero(chunk.array)
+            coords = [indices + rows.start for indices, rows in zip(inside, chunk.box)]
+            chunk = Entries(coords, chunk.array[inside], self.partition.shape)
         check_chunk(chunk, bool(np.isfinite(chunk.values.sum(dtype=np.float64))) and not (chunk.values < 0).any())
         found = []
         for mode in self.modes:
@@ -184,14 +198,16 @@ class Scalars:
         return np.asarray(sum(results))
 
 
-def check_chunk(chunk: Chunk | Entries, is_fine: bool, name: str = "x") -> None:
+def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | None = None) -> None:
     """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
     if is_fine:
         return
+    shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)
     if isinstance(chunk, Chunk):
-        raise explain_values(chunk.array, name, chunk.box)
+        raise explain_values(chunk.array, "x", [rows.start + by for rows, by in zip(chunk.box, shift)])
     bad = ~(np.isfinite(chunk.values) & (chunk.values >= 0))
     if not bad.any():
-        raise ValueError(f"the sum of {name} is too large for float64; scale {name} down")
+        raise ValueError("the sum of x is too large for float64; scale x down")
     at = int(np.argmax(bad))
-    raise bad_value(name, [int(indices[at]) for indices in chunk.coords], chunk.values[at].item())
+    where = [int(indices[at]) + by for indices, by in zip(chunk.coords, shift)]
+    raise bad_value("x", where, chunk.values[at].item())

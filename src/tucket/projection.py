@@ -10,15 +10,16 @@ from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from tucket.axes import by_mode
 from tucket.blocks import Blocks
 from tucket.kernels import check_workers
 from tucket.model import check_dtype
 from tucket.ntd import LOSSES, check_budget, ntd
-from tucket.partition import Partition, Rank
+from tucket.partition import Partition, Rank, one_rank_a_mode
 from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
-from tucket.sources import Source, Stream, as_dense, as_source
+from tucket.sources import Source, Stream, as_source
 from tucket.sources.dense import Array
 from tucket.sources.source import Report
 from tucket.statistics import Statistics, collect, finest
@@ -173,7 +174,7 @@ def ltr(
     if blocks is None:
         blocks = "random" if variant == "published" else "clusters"
     if isinstance(x, Stream | Iterator):
-        x = finest(x, workers, progress)
+        x = _read_stream(x, rank, blocks, workers, progress)
     data = x if isinstance(x, Statistics) else as_source(x)
     base = data.partition if isinstance(data, Statistics) else Partition.uniform(data.shape, data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
@@ -190,6 +191,7 @@ def ltr(
         moments = plan.searches and callback is not None
         statistics = collect(data, plan.start, moments=moments, workers=workers, progress=progress)
         if plan.searches:
+            data = data.held()
             found = plan.search(data, statistics, limits, workers, progress)
             statistics = collect(data, found, workers=workers, progress=progress)
     model = project(statistics)
@@ -198,8 +200,22 @@ def ltr(
     if statistics.total == 0:
         return Tucker(model.core, model.factors, model.axes).astype(target)
     left = None if budget is None else max(1e-3, budget - (time.monotonic() - began))
-    refined = ntd(as_dense(data), loss=refine, init=model, budget=left, dtype=target, workers=workers).model
-    return Tucker(refined.core, refined.factors, model.axes)
+    return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
+
+
+def _read_stream(x: Any, rank: object, blocks: object, workers: int | None, progress: Report | None) -> Statistics:
+    """Read a stream once: for the blocks that are given, or else for statistics of which blocks can be made."""
+    if isinstance(blocks, Partition):
+        return collect(x, blocks, workers=workers, progress=progress)
+    statistics = finest(x, workers, progress)
+    ranks = by_mode(rank, statistics.axes, len(statistics.shape), None, "rank")
+    for mode, (wanted, held) in enumerate(zip(one_rank_a_mode(ranks, statistics.shape), statistics.partition.modes)):
+        if wanted is None and not held.is_whole and rank is not None:
+            raise ValueError(
+                f"mode {mode}: its {held.size} indices are too many to be left whole when a stream is read but once; "
+                f"give a rank up to {held.rank}, or collect the stream yourself, with None there"
+            )
+    return statistics
 
 
 def _delayed(source: Source, plan: Plan, project: Callable[[Statistics], BlockTucker], dtype: np.dtype[Any]) -> Any:
@@ -242,8 +258,8 @@ def _check_refine(refine: str | None, budget: object, x: object, compute: bool) 
         return
     choose(refine, dict.fromkeys(LOSSES), "refine")
     check_budget(budget)
-    if isinstance(x, Statistics):
-        raise TypeError(f"refine={refine!r} needs the tensor itself; give that as x, not its statistics")
+    if isinstance(x, Statistics | Stream | Iterator):
+        raise TypeError(f"refine={refine!r} needs the tensor itself; give that as x, not its statistics, nor a stream")
 
 
 def _check_limits(
@@ -270,7 +286,7 @@ def _published(statistics: Statistics) -> BlockTucker:
         slabs = np.moveaxis(core, mode, 0)
         for block in np.flatnonzero(sizes > 1):
             slabs[block] = _rank1(slabs[block])
-    return BlockTucker(core, model.partition, model.weights)
+    return BlockTucker(core, model.partition, model.weights, model.axes)
 
 
 def _rank1(array: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -322,6 +322,7 @@ def _delayed(source: Source, partition: Partition, unit: float | None) -> Any:
 
 def _finish(placed: list[passes.Placed], partition: Partition, axes: Axes | None) -> Statistics:
     """Make statistics of the sums of all chunks, wherever that is called."""
+    passes.check_total(placed[0].sums)
     return _statistics(placed[0].sums, partition, axes)
 
 
@@ -348,7 +349,8 @@ FINEST = 1 << 22
 def finest(x: Any, workers: int | None = None, progress: Report | None = None) -> Statistics:
     """Collect a tensor under blocks as fine as a search without the data can begin with, up to single indices."""
     if isinstance(x, Stream | Iterator):
-        return grow(x if isinstance(x, Stream) else Stream(x), FINEST, moments=True, workers=workers, progress=progress)
+        stream = x if isinstance(x, Stream) else Stream(x)
+        return grow(stream, most=FINEST, moments=True, workers=workers, progress=progress)
     source = as_source(x)
     rank = halved(source.shape, FINEST)
     return collect(source, Partition.uniform(source.shape, rank), moments=True, workers=workers, progress=progress)
@@ -365,43 +367,51 @@ def halved(shape: Sequence[int], most: int) -> list[int]:
 
 def grow(
     stream: Stream,
-    cuts: Any,
+    cuts: Any = None,
     *,
+    most: int | None = None,
     moments: bool,
     workers: int | None,
     progress: Report | None,
 ) -> Statistics:
     """Collect a stream whose length is not known.
 
-    The mode that grows is left whole if the cuts are one a mode. If they are a number of cells, the other modes are cut
-    as finely as that allows, and pairs of indices of the growing one are joined as often as needed to stay below it.
+    The mode that grows is left whole if the cuts are given. Given instead how many cells there may be, the other modes
+    are cut as finely as that allows, and neighbours in the growing one are joined as often as needed to stay below it.
     """
     found: Statistics | None = None
-    width, most = 1, cuts if isinstance(cuts, int) else None
-    for slab in stream:
-        mode = stream.mode % len(slab.shape)
-        others = [1 if k == mode else size for k, size in enumerate(slab.shape)]
-        wanted = list(one_rank_a_mode(cuts, slab.shape) if most is None else halved(others, max(1, most // 64)))
-        if most is None and wanted[mode] is not None:
-            raise ValueError(
-                f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size is "
-                f"known; give None there, and coarsen the statistics, or a Partition of the whole shape"
-            )
-        wanted[mode] = None
-        piece = collect(slab, wanted, moments=moments, workers=workers, progress=progress)
+    width, start, unit = 1, 0, 1.0 if moments else None
+    for slab, mode in stream:
+        end = start + slab.shape[mode]
+        if most is None:
+            wanted = list(one_rank_a_mode(by_mode(cuts, slab.axes, len(slab.shape), None, "partition"), slab.shape))
+            if wanted[mode] is not None:
+                raise ValueError(
+                    f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size "
+                    f"is known; give None there, and coarsen the statistics, or a Partition of the whole shape"
+                )
+        else:
+            others = halved([1 if k == mode else size for k, size in enumerate(slab.shape)], max(1, most // 64))
+            while math.prod(others) * -(-end // width) > most and width < end:
+                width *= 2
+            wanted = [*others[:mode], _in_steps(start, end, width), *others[mode + 1 :]]
+        cut = _cut(slab, wanted)
+        origin = tuple(start if k == mode else 0 for k in range(len(slab.shape)))
+        sums = passes.block_sums(slab, [cut], workers, unit, progress, origin)[0]
+        piece = _statistics(sums, cut, slab.axes)
         found = piece if found is None else found.append(piece, mode)
-        while most is not None:
-            found = found.coarsen(found.partition.replace(mode, _in_steps(found.shape[mode], width)))
-            if found.core.size <= most or width >= found.shape[mode]:
-                break
-            width *= 2
+        if most is not None:
+            found = found.coarsen(found.partition.replace(mode, _in_steps(0, end, width)))
+        start = end
     if found is None:
         raise ValueError("the stream holds no slab; give at least one with at least one index")
     return found
 
 
-def _in_steps(size: int, width: int) -> Blocks:
-    return Blocks.from_starts(size, np.arange(0, size, width))
+def _in_steps(start: int, end: int, width: int) -> Blocks:
+    """Return blocks of indices from start to end that begin at multiples of a width."""
+    first = np.arange(-(start % width), end - start, width)
+    return Blocks.from_starts(end - start, np.maximum(first, 0))
 
 
 def _after(first: Blocks, second: Blocks) -> Blocks:

@@ -116,6 +116,9 @@ class Tucker(Model):
             part = np.tensordot(part, factor.T @ factor.astype(np.float64), axes=(0, 0))
         return float((core * part).sum())
 
+    def _most(self) -> float:
+        return math.prod((float(factor.sum(axis=1).max()) for factor in self.factors), start=float(self.core.max()))
+
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"core": self.core, **_numbered("factor", self.factors)}
 
@@ -271,14 +274,14 @@ class BlockTucker(Model):
             return Model.kl(self, x, workers=workers, progress=progress)
         return max(0.0, divergence)
 
-    def _misfit(self, chunk: Chunk, workers: int) -> tuple[float, float, float]:
+    def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
         if kernels.is_large(chunk.array.shape):
             inside, blocks = self.partition.within(chunk.box)
             weights = [vector[rows] for vector, rows in zip(self.weights, chunk.box)]
             residual, norm, negative = kernels.residual(chunk.array, self.core[blocks], inside, weights, workers)
             if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
                 return 1.0, residual, norm
-        return Model._misfit(self, chunk, workers)
+        return Model._misfit(self, chunk, most, workers)
 
     def _write(self, out: NDArray[Any], workers: int) -> None:
         if kernels.is_large(self.shape):
@@ -309,6 +312,9 @@ class BlockTucker(Model):
         expanded = part.take(self.partition[mode].labels_at(rows), axis=mode)
         expanded *= self.weights[mode][rows].reshape(-1, *(1,) * (part.ndim - mode - 1))
         return expanded
+
+    def _most(self) -> float:
+        return math.prod((float(vector.max()) for vector in self.weights), start=float(self.core.max()))
 
     def _to_arrays(self) -> dict[str, NDArray[Any]]:
         return {"core": self.core, **_numbered("weights", self.weights), **blocks_to_arrays(self.partition)}

@@ -28,6 +28,9 @@ __all__ = [
 LARGE = 1 << 18
 """Entries from which compiled loops pay for loading their compiler."""
 
+ENTRIES = 1 << 18
+"""Entries of a sparse tensor from which another thread pays for starting it."""
+
 SHARE = 1 << 24
 """Bytes of a tensor from which another thread pays for starting it."""
 
@@ -67,8 +70,9 @@ def entry_sums(
     """
     from tucket.kernels import sparse
 
-    workers = check_workers(workers)
-    return sparse.entry_sums(coords, values, partition, min(workers, 1 + len(values) // LARGE), unit)
+    # each thread has sums of its own, which must be worth it
+    share = max(ENTRIES, math.prod(partition.rank) + sum(partition.shape))
+    return sparse.entry_sums(coords, values, partition, min(check_workers(workers), 1 + len(values) // share), unit)
 
 
 def write(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.sources.dense import Array, Mapped, as_tensor, mapping
+from tucket.sources.dense import Array, Mapped, as_tensor, check_shape, mapping
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
@@ -58,6 +58,7 @@ def _is_entries(x: Any) -> bool:
         and isinstance(x[2], tuple)
         and all(isinstance(size, int | np.integer) for size in x[2])
         and np.ndim(x[1]) == 1
+        and all(np.ndim(indices) == 1 for indices in x[0])
     )
 
 
@@ -83,6 +84,7 @@ def _dataset(x: Any, name: str, _: int | None) -> Source:
 def _sparse(x: Any, name: str, _: int | None) -> Source:
     from tucket.sources.sparse import from_sparse
 
+    check_shape(x.shape, name)
     return from_sparse(x, name)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tucket.axes import Axes
 from tucket.kernels.threads import ahead
-from tucket.sources.dense import check_real, check_shape
+from tucket.sources.dense import SMALL, Array, check_real, check_shape
 from tucket.sources.source import Box, Chunk, Source
 
 __all__ = ["MEMORY", "Chunked", "grid"]
@@ -61,6 +61,7 @@ class Chunked(Source):
         check_real(self.dtype, name, type(array).__name__)
         check_shape(self.shape, name)
         self.array, self.axes, self.name, self.closing = array, axes, name, closing
+        self.memory = MEMORY if memory is None else memory
         self.step = _whole_chunks(self.shape, chunks, self.dtype.itemsize, memory, name)
 
     @property
@@ -73,7 +74,7 @@ class Chunked(Source):
         """Boxes that are read."""
         return math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
 
-    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+    def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the boxes, read ahead."""
         yield from ahead(self._read, grid(self.shape, self.step), READERS)
 
@@ -90,6 +91,15 @@ class Chunked(Source):
                 f"of shape {shape}: the data and what is said of them do not agree"
             )
         return Chunk(part, box)
+
+    def held(self) -> Source:
+        """Return the array in memory, if it is small."""
+        if self.nbytes > min(SMALL, self.memory // 2):
+            return self
+        array = np.empty(self.shape, self.dtype)
+        for part, box in self.chunks(False):
+            array[box] = part
+        return Array(array, self.axes)
 
     def close(self) -> None:
         """Close the file, if one was opened."""

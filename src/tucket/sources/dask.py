@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from tucket.axes import Axes
 from tucket.sources.dense import check_real, check_shape
 from tucket.sources.source import Box, Chunk, Entries, Progress, Reduction, Report, Source
+from tucket.sources.sparse import from_sparse
 
 __all__ = ["Dask"]
 
@@ -44,7 +45,7 @@ class Dask(Source):
         """Chunks of the array."""
         return int(self.array.npartitions)
 
-    def chunks(self, distinct: bool) -> Iterator[Chunk | Entries]:  # noqa: ARG002
+    def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:  # noqa: ARG002
         """Yield the chunks, brought here one by one."""
         for block, box in zip(self.array.to_delayed().ravel(), self._boxes()):
             if all(rows.start < rows.stop for rows in box):
@@ -87,17 +88,27 @@ class Dask(Source):
 def _reduce_block(block: Any, reduction: Reduction[Any], shape: tuple[int, ...], block_info: Any = None) -> Any:
     """Reduce one chunk, which is told where in the whole it is."""
     out = np.empty((1,) * len(shape), object)
+    box = tuple(slice(int(a), int(b)) for a, b in block_info[0]["array-location"])
+    chunk = _as_chunk(block, box, shape)
     if block.size:
-        box = tuple(slice(int(a), int(b)) for a, b in block_info[0]["array-location"])
-        out.flat[0] = reduction.of(_as_chunk(block, box, shape))
+        out.flat[0] = reduction.of(chunk)
     return out
 
 
 def _as_chunk(block: Any, box: Box, shape: tuple[int, ...]) -> Chunk | Entries:
+    """Return what a task of dask's has made, if it is what was said of it."""
+    name = f"chunk x[{', '.join(f'{rows.start}:{rows.stop}' for rows in box)}]"
+    wanted = tuple(rows.stop - rows.start for rows in box)
+    if block.shape != wanted:
+        raise ValueError(f"{name} came with shape {block.shape}; it should be {wanted}, as the array says")
+    check_real(block.dtype, name, type(block).__name__)
+    if np.ma.is_masked(block):
+        raise TypeError(f"{name} has masked entries; fill them first, as with dask.array.ma.filled")
     if not hasattr(block, "todense"):
         return Chunk(np.asarray(block), box)
-    entries = block.asformat("coo")
-    return Entries([indices + rows.start for indices, rows in zip(entries.coords, box)], entries.data, shape)
+    found = from_sparse(block, name).entries
+    coords = [indices.astype(np.intp) + rows.start for indices, rows in zip(found.coords, box)]
+    return Entries(coords, found.values, shape)
 
 
 def _known(parts: Sequence[Any]) -> list[Any]:

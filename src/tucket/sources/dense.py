@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tucket.axes import Axes
 from tucket.sources.source import Box, Chunk, Source, whole
@@ -28,7 +28,7 @@ SLAB = 1 << 20
 """Elements a slab: large enough to forget Python's overhead, small enough for temporary copies."""
 
 
-def as_tensor(x: ArrayLike, name: str = "x") -> NDArray[Any]:
+def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
     """Return `x` as an array of real numbers with at least one mode and no empty one, not copied.
 
     Its values are looked at where they are read: see `check_values`.
@@ -41,6 +41,8 @@ def as_tensor(x: ArrayLike, name: str = "x") -> NDArray[Any]:
         if "inhomogeneous" in str(error):
             raise ValueError(f"{name} has rows of unequal length; give a full n-dimensional array") from None
         raise ValueError(f"{name} cannot be read as an array: {error}") from error
+    except RuntimeError as error:  # of arrays that will not be made dense by themselves
+        raise TypeError(f"{name} is a {type(x).__name__}, and this needs a dense array: {error}") from None
     if tensor.dtype.kind == "O" and hasattr(x, "columns"):
         raise TypeError(
             f"{name} is a table; say which of its columns are modes, "
@@ -85,7 +87,7 @@ class Array(Source):
         """One."""
         return 1
 
-    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+    def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the array."""
         yield Chunk(self.array, whole(self.shape))
 
@@ -95,6 +97,9 @@ class Array(Source):
 
 PIECE = 1 << 26
 """Bytes of a file that are read at a time, unless told otherwise."""
+
+SMALL = 1 << 26
+"""Bytes up to which a tensor is read whole before it is gone over again and again."""
 
 
 class Mapped(Source):
@@ -114,6 +119,10 @@ class Mapped(Source):
         """Bytes of the array."""
         return self.array.nbytes
 
+    def held(self) -> Source:
+        """Return the array in memory, if it is small."""
+        return Array(np.array(self.array), self.axes) if self.nbytes <= SMALL else self
+
     def _boxes(self) -> list[Box]:
         turned = tuple(self.shape[mode] for mode in self.order)
         back = np.argsort(self.order)
@@ -124,7 +133,7 @@ class Mapped(Source):
         """Pieces of the file."""
         return len(self._boxes())
 
-    def chunks(self, distinct: bool) -> Iterator[Chunk]:  # noqa: ARG002
+    def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the pieces of the file one after another."""
         boxes = self._boxes()
         self._advise(boxes[0], "MADV_WILLNEED")
@@ -175,12 +184,12 @@ def check_values(tensor: NDArray[Any], name: str = "x") -> NDArray[Any]:
     return tensor
 
 
-def explain_values(tensor: NDArray[Any], name: str = "x", box: Sequence[slice] | None = None) -> ValueError:
+def explain_values(tensor: NDArray[Any], name: str = "x", origin: Sequence[int] | None = None) -> ValueError:
     """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where.
 
     A tensor without any is one whose total is too large for float64. A part of one is told of as of the whole.
     """
-    origin = [0] * tensor.ndim if box is None else [rows.start for rows in box]
+    origin = origin or [0] * tensor.ndim
     for slab in slabs(tensor.shape):
         part = tensor[slab]
         bad = ~(np.isfinite(part) & (part >= 0))

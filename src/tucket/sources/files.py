@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tucket.axes import Axes
+from tucket.partition import check_sizes
 from tucket.sources import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped, as_tensor, check_shape
@@ -134,15 +137,19 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
             raise _ToldError(f"{path} is no tensor but a {kind} of tucket's own; read it with {reader}")
         if key is None and {"coords", "values", "shape"} <= set(archive.files):
             coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
-            return from_entries(coords, values, tuple(shape.tolist()))
-        name = _choose(path, archive.files, key)
-        mapped = _map_member(path, name)
-        array = as_tensor(archive[name] if mapped is None else mapped, f"{path}[{name}]")
+            if coords.shape == (len(values), len(shape)):
+                coords = coords.T
+            source: Source = from_entries(tuple(coords), values, tuple(shape.tolist()))
+        else:
+            name = _choose(path, archive.files, key)
+            mapped = _map_member(path, name)
+            array = as_tensor(archive[name] if mapped is None else mapped, f"{path}[{name}]")
+            source = Array(array) if mapped is None else Mapped(array, memory=memory)
         names = archive["mode_names"] if "mode_names" in archive.files else None
-        labels = [archive[f"labels_{k}"] if f"labels_{k}" in archive.files else None for k in range(array.ndim)]
-    known = names is not None or any(each is not None for each in labels)
-    axes = Axes.of(names, labels, array.shape) if known and key in (None, "tensor") else None
-    return Array(array, axes) if mapped is None else Mapped(array, axes, memory)
+        labels = [archive[f"labels_{k}"] if f"labels_{k}" in archive.files else None for k in range(len(source.shape))]
+    if key in (None, "tensor") and (names is not None or any(each is not None for each in labels)):
+        source.axes = Axes.of(names, labels, source.shape)
+    return source
 
 
 def _map_member(path: Path, name: str) -> NDArray[Any] | None:
@@ -191,9 +198,12 @@ def _choose(path: Path, names: Iterable[str], key: str | None) -> str:
 def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     zarr = need("zarr")
     stored = zarr.open(path, mode="r")
-    if not isinstance(stored, zarr.Array):
-        stored = stored[_choose(path, (name for name, _ in stored.arrays()), key)]
-    return as_source(stored, str(path), memory)
+    if isinstance(stored, zarr.Array):
+        if key is not None:
+            raise _ToldError(f"key: {path} is a single array, not a group with an array {key!r}; leave key out")
+        return as_source(stored, str(path), memory)
+    names = (name for name, member in stored.members(max_depth=None) if isinstance(member, zarr.Array))
+    return as_source(stored[_choose(path, names, key)], str(path), memory)
 
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
@@ -295,8 +305,10 @@ def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None
 
 def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     xarray = need("xarray")
-    need("h5netcdf")
-    with _closed_if_wrong(xarray.open_dataset(path, engine="h5netcdf")) as data:
+    with path.open("rb") as file:
+        engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"  # the classic format, or HDF5
+    need(engine)
+    with _closed_if_wrong(xarray.open_dataset(path, engine=engine)) as data:
         source = as_source(data[_choose(path, map(str, data.data_vars), key)], str(path), memory)
         if isinstance(source, Chunked):
             source.closing = data
@@ -310,7 +322,7 @@ def _open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | N
     files = sorted((each for each in path.iterdir() if each.suffix.lower() in IMAGES), key=_by_number)
     if not files:
         raise _ToldError(f"{path} is a folder without images; known are {', '.join(IMAGES)}")
-    stack = Images(files, tuple(shape) if shape else (len(files),))
+    stack = Images(files, check_sizes(shape) if shape else (len(files),))
     labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
     names = ("image", "row", "column", "channel")[: len(stack.shape)]
     axes = None if shape else Axes.of(names, labels, stack.shape)
@@ -370,14 +382,26 @@ def _open_tiff(path: Path, memory: int | None = None) -> Source:
     tifffile = need("tifffile")
     with _closed_if_wrong(tifffile.TiffFile(path)) as file:
         with _errors_of("tifffile"):
-            pages = file.series[0]
-        check_shape(pages.shape, str(path))
-    if pages.dataoffset is not None:
-        file.close()
-        return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
-    return Chunked(
-        Pages(pages), (1, *pages.shape[1:]) if len(pages) > 1 else pages.shape, None, str(path), memory, file
-    )
+            series = list(file.series)
+        pages = [page for each in series for page in each.pages]
+        shape = series[0].shape if len(series) == 1 else (len(pages), *pages[0].shape)
+        check_shape(shape, str(path))
+        for number, page in enumerate(pages):
+            if page.shape != pages[0].shape or page.dtype != pages[0].dtype:
+                raise _ToldError(
+                    f"{path}: page {number} is of {page.dtype} of shape {page.shape}, but page 0 is of "
+                    f"{pages[0].dtype} of shape {pages[0].shape}; give pages of the same size"
+                )
+        lead = shape[: len(shape) - len(pages[0].shape)]
+        if len(series) == 1 and series[0].dataoffset is not None:
+            file.close()
+            return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
+        if math.prod(lead) != len(pages):  # an order of its own: no page is a part of the whole
+            array = as_tensor(series[0].asarray(), str(path))
+            file.close()
+            return Array(array)
+        chunks = (*(1,) * len(lead), *pages[0].shape)
+        return Chunked(Pages(pages, lead), chunks, None, str(path), memory, file)
 
 
 @contextmanager
@@ -406,16 +430,19 @@ class _Seen(logging.Handler):
 
 
 class Pages:
-    """The pages of a TIFF as one array, its first mode; only those that are asked for are decoded."""
+    """The pages of a TIFF as one array; only those that are asked for are decoded, by one thread at a time."""
 
-    def __init__(self, series: Any) -> None:
-        self.series, self.shape, self.dtype = series, series.shape, series.dtype
+    def __init__(self, pages: Sequence[Any], lead: tuple[int, ...]) -> None:
+        self.pages, self.lead = pages, lead
+        self.shape, self.dtype = (*lead, *pages[0].shape), pages[0].dtype
+        self.lock = Lock()
 
     def __getitem__(self, box: Box) -> NDArray[Any]:
-        if len(self.series) != self.shape[0]:
-            return np.asarray(self.series.asarray())[box]
-        pages = [self.series[number].asarray() for number in range(*box[0].indices(self.shape[0]))]
-        return np.stack(pages)[(slice(None), *box[1:])]
+        numbers = np.arange(len(self.pages)).reshape(self.lead)[box[: len(self.lead)]]
+        with self.lock:  # they share a file, and where in it is read next
+            pages = [self.pages[number].asarray() for number in numbers.ravel().tolist()]
+        whole: NDArray[Any] = np.stack(pages).reshape(*numbers.shape, *pages[0].shape)
+        return whole[(slice(None),) * len(self.lead) + box[len(self.lead) :]]
 
 
 def need(module: str) -> Any:

@@ -18,13 +18,14 @@ __all__ = ["from_xarray", "to_xarray"]
 
 def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
     """Take a DataArray: its dimensions name the modes, and its index coordinates label their indices."""
-    coords = (x.coords.get(dim) for dim in x.dims)
-    axes = Axes(x.dims, [None if each is None else each.to_numpy() for each in coords])
+    axes = Axes(x.dims, [x.coords[dim].to_numpy() if dim in x.coords else None for dim in x.dims])
     if x.chunks is not None:
         from tucket.sources.dask import Dask
 
         return Dask(x.data, name, axes)
-    if not x.variable._in_memory:  # in a file, of which nothing but boxes is to be read
+    if not x.variable._in_memory and not hasattr(
+        x.variable._data, "todense"
+    ):  # in a file, of which nothing but boxes is to be read
         from tucket.sources.chunked import Chunked
 
         stored = x.encoding.get("preferred_chunks", {})
@@ -55,10 +56,15 @@ def to_xarray(model: Model) -> Any:
     import xarray as xr
 
     axes = model.axes or Axes([f"mode_{mode}" for mode in range(len(model.shape))])
-    blocks = [f"block_{name}" for name in axes.names]
+
+    def free(name: str) -> str:
+        """Return a name that no mode has."""
+        return free(name + "_") if name in axes.names else name
+
+    blocks = [free(f"block_{name}") for name in axes.names]
     factors = {
-        f"factor_{name}": ((name, block), factor)
+        free(f"factor_{name}"): ((name, block), factor)
         for name, block, factor in zip(axes.names, blocks, model.dense_factors())
     }
     coords = {name: labels for name, labels in zip(axes.names, axes.labels) if labels is not None}
-    return xr.Dataset({"core": (blocks, model.core), **factors}, coords)
+    return xr.Dataset({free("core"): (blocks, model.core), **factors}, coords)

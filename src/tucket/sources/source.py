@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -121,24 +122,29 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def chunks(self, distinct: bool) -> Iterator[Chunk | Entries]:
+    def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks, entries with no index twice if they must be distinct."""
 
     def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
         """Find out something of the tensor in one pass."""
-        return reduction.total(map(reduction.of, self._reported(self.chunks(reduction.distinct), progress)))
+        # closed also when something goes wrong, so that nobody goes on reading ahead
+        with closing(self._reported(reduction.distinct, progress)) as chunks:
+            return reduction.total(map(reduction.of, chunks))
 
-    def _reported(self, chunks: Iterator[Chunk | Entries], progress: Report | None) -> Iterator[Chunk | Entries]:
+    def _reported(self, distinct: bool, progress: Report | None) -> Generator[Chunk | Entries]:
         """Yield the chunks, and tell of each as soon as the next one is wanted."""
-        if progress is None:
-            yield from chunks
-            return
-        read = 0
-        for done, chunk in enumerate(chunks, 1):
-            size = chunk.nbytes
-            yield chunk
-            read += size
-            progress(Progress(done, self.n_chunks, read, self.nbytes, size))
+        read, n_chunks, n_bytes = 0, self.n_chunks, self.nbytes
+        with closing(self.chunks(distinct)) as chunks:
+            for done, chunk in enumerate(chunks, 1):
+                size = chunk.nbytes
+                yield chunk
+                read += size
+                if progress is not None:
+                    progress(Progress(done, n_chunks, read, n_bytes, size))
+
+    def held(self) -> Source:
+        """Return a source in memory of the same tensor, if it is small enough to be read whole; else itself."""
+        return self
 
     @property
     def size(self) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from collections.abc import Generator, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.axes import Axes
+from tucket.partition import check_sizes
 from tucket.sources.dense import bad_value, check_real, check_shape
 from tucket.sources.source import Entries, Source, check_indices
 
@@ -47,9 +48,15 @@ class Sparse(Source):
     def _distinct(self) -> Entries:
         return self.entries if self.is_distinct else coalesce([self.entries])
 
-    def chunks(self, distinct: bool) -> Iterator[Entries]:
+    def chunks(self, distinct: bool) -> Generator[Entries]:
         """Yield the entries."""
         yield self._distinct if distinct else self.entries
+
+    def at(self, mode: int, start: int, shape: tuple[int, ...]) -> Sparse:
+        """Return the same entries as part of a larger tensor, from some index of a mode on."""
+        coords = list(self.entries.coords)
+        coords[mode] = coords[mode].astype(np.intp) + start
+        return Sparse(coords, self.entries.values, shape, distinct=self.is_distinct)
 
     def _note(self) -> str:
         return f" with {len(self.entries.values):,} entries"
@@ -81,8 +88,7 @@ def from_entries(
     >>> from_entries(([0, 0, 1], [1, 1, 2]), [5, 2, 1], (2, 4), modes=("row", "column"))
     <Sparse of a tensor of shape {'row': 2, 'column': 4} with 3 entries>
     """
-    sizes = tuple(int(size) for size in shape)
-    check_shape(sizes, "x")
+    sizes = check_sizes(shape)
     weights = np.asarray(values)
     if weights.ndim != 1:
         raise ValueError(f"values: got shape {weights.shape}; give one number an entry")
@@ -124,39 +130,43 @@ def from_sparse(x: Any, name: str) -> Sparse:
         raise ValueError(f"{name} has fill value {x.fill_value}; give a sparse array whose other entries are 0")
     entries = x.asformat("coo")
     check_real(entries.dtype, name, type(x).__name__)
-    check_shape(entries.shape, name)
     return Sparse(list(entries.coords), entries.data, tuple(entries.shape), distinct=True)
 
 
 def coalesce(parts: Iterable[Entries]) -> Entries:
     """Return entries with no index twice: those that share one are added, in float64.
 
+    All distinct ones are held in memory.
+
     Examples
     --------
     >>> coalesce([Entries((np.array([1, 0, 1]),), np.array([2, 3, 4]), (5,))]).values
     array([3., 6.])
     """
-    return reduce(_coalesced, parts, None) or Entries((), np.zeros(0), ())
+    known: list[Entries] = []
+    for part in parts:
+        bad = part.values < 0
+        if bad.any():  # before it is hidden in a sum
+            at = int(np.argmax(bad))
+            raise bad_value("x", [int(indices[at]) for indices in part.coords], part.values[at].item())
+        known.append(_coalesced([part]))
+        while len(known) > 1 and len(known[-2].values) < 2 * len(known[-1].values):  # so that each is sorted few times
+            known[-2:] = [_coalesced(known[-2:])]
+    return _coalesced(known)
 
 
-def _coalesced(known: Entries | None, more: Entries) -> Entries:
-    bad = more.values < 0
-    if bad.any():  # before it is hidden in a sum
-        at = int(np.argmax(bad))
-        raise bad_value("x", [int(indices[at]) for indices in more.coords], more.values[at].item())
-    coords = [indices.astype(np.intp, copy=False) for indices in more.coords]
-    values = more.values.astype(np.float64, copy=False)
-    if known is not None:
-        coords = [np.concatenate(pair) for pair in zip(known.coords, coords)]
-        values = np.concatenate((known.values, values))
+def _coalesced(parts: Sequence[Entries]) -> Entries:
+    shape = parts[0].shape
+    coords = [np.concatenate(each).astype(np.intp, copy=False) for each in zip(*(part.coords for part in parts))]
+    values = np.concatenate([part.values for part in parts]).astype(np.float64, copy=False)
     if not len(values):
-        return Entries(coords, values, more.shape)
-    if math.prod(more.shape) < 2**63:
-        keys = np.ravel_multi_index(coords, more.shape)
+        return Entries(coords, values, shape)
+    if math.prod(shape) < 2**63:
+        keys = np.ravel_multi_index(coords, shape)
         order = np.argsort(keys, kind="stable")
         is_new = np.diff(keys[order]) > 0
     else:
         order = np.lexsort(coords[::-1])
         is_new = np.any([np.diff(indices[order]) != 0 for indices in coords], axis=0)
     first = np.flatnonzero(np.append(True, is_new))
-    return Entries([indices[order[first]] for indices in coords], np.add.reduceat(values[order], first), more.shape)
+    return Entries([indices[order[first]] for indices in coords], np.add.reduceat(values[order], first), shape)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
+from tucket.axes import find_mode
+from tucket.blocks import as_index
 from tucket.sources.source import Chunk, Entries, Source
+from tucket.sources.sparse import Sparse
 
 __all__ = ["Stream"]
 
@@ -21,23 +25,25 @@ class Stream:
     ----------
     slabs : iterable of arrays, or of anything else that can be reduced
         All of the same shape but for the mode that grows.
-    mode : int
-        The mode that grows.
+    mode : int or str
+        The mode that grows, by its number or its name.
 
     Examples
     --------
     >>> nights = ([[night, 1], [2, 3]] for night in range(3))
-    >>> [slab.shape for slab in Stream(nights, mode=1)]
+    >>> [slab.shape for slab, _ in Stream(nights, mode=1)]
     [(2, 2), (2, 2), (2, 2)]
     """
 
-    def __init__(self, slabs: Iterable[Any], mode: int = 0) -> None:
+    def __init__(self, slabs: Iterable[Any], mode: int | str = 0) -> None:
         if not isinstance(slabs, Iterable):
             raise TypeError(f"slabs: got a {type(slabs).__name__}; give an iterable of arrays")
+        if not isinstance(mode, str) and as_index(mode) is None:
+            raise TypeError(f"mode: cannot use {mode!r} of type {type(mode).__name__}; give a number or a name")
         self._slabs, self.mode, self._is_read = slabs, mode, False
 
-    def __iter__(self) -> Iterator[Source]:
-        """Yield the slabs that are not empty, each checked against the first."""
+    def __iter__(self) -> Iterator[tuple[Source, int]]:
+        """Yield the slabs that are not empty, each checked against the first, and the mode that they grow."""
         from tucket.sources import as_source
 
         if self._is_read and isinstance(self._slabs, Iterator):
@@ -46,30 +52,34 @@ class Stream:
                 "or give a Stream of something that can be read again, such as a list"
             )
         self._is_read, first = True, None
-        for number, slab in enumerate(self._slabs):
-            shape = tuple(slab.shape) if hasattr(slab, "shape") else np.shape(slab)
-            first = first or shape
-            if not -len(shape) <= self.mode < len(shape):
-                raise ValueError(f"slab {number} has shape {shape}; it has no mode {self.mode} that could grow")
-            if len(shape) != len(first) or self._others(shape) != self._others(first):
+        for number, given in enumerate(self._slabs):
+            if 0 in (tuple(given.shape) if hasattr(given, "shape") else np.shape(given)):
+                continue
+            slab = as_source(given, f"slab {number}")
+            try:
+                mode = find_mode(self.mode, slab.axes, len(slab.shape))
+            except IndexError as error:
+                raise ValueError(f"slab {number} has shape {slab.shape}: {error}") from None
+            first = first or slab.shape
+            if without(slab.shape, mode) != without(first, mode) or len(slab.shape) != len(first):
                 raise ValueError(
-                    f"slab {number} has shape {shape}, but slab 0 has {first}; "
+                    f"slab {number} has shape {slab.shape}, but the first has {first}; "
                     f"give slabs that differ in mode {self.mode} alone"
                 )
-            if shape[self.mode]:
-                yield as_source(slab, f"slab {number}")
-
-    def _others(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        mode = self.mode % len(shape)
-        return shape[:mode] + shape[mode + 1 :]
+            yield slab, mode
 
     def filling(self, shape: tuple[int, ...]) -> Source:
         """Return a source of a known shape, which the slabs must fill."""
         return Filling(self, shape)
 
 
+def without(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
+    """Return the sizes of all modes but one."""
+    return shape[:mode] + shape[mode + 1 :]
+
+
 class Filling(Source):
-    """A tensor of known shape, filled by slabs."""
+    """A tensor of known shape, filled by slabs; its axes are known when they have been read."""
 
     def __init__(self, stream: Stream, shape: tuple[int, ...]) -> None:
         self.stream, self.shape = stream, shape
@@ -79,24 +89,29 @@ class Filling(Source):
         """Not known before the slabs have come."""
         return
 
-    def chunks(self, distinct: bool) -> Iterator[Chunk | Entries]:
+    def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks of the slabs, where they are in the whole."""
-        mode, end, number = self.stream.mode % len(self.shape), 0, -1
-        for number, slab in enumerate(self.stream):
-            start, end = end, end + slab.shape[mode] if len(slab.shape) == len(self.shape) else 0
-            fits = self.stream._others(slab.shape) == self.stream._others(self.shape)
-            if not fits or end > self.shape[mode]:
+        mode, end, number, axes = 0, 0, -1, None
+        for number, (slab, mode) in enumerate(self.stream):
+            start, end = end, end + slab.shape[mode]
+            if without(slab.shape, mode) != without(self.shape, mode) or end > self.shape[mode]:
                 raise ValueError(
                     f"slab {number} has shape {slab.shape} and starts at index {start} of mode {mode}; "
                     f"it does not fit the shape {self.shape}"
                 )
-            for chunk in slab.chunks(distinct):
-                yield _shifted(chunk, mode, start, self.shape)
+            axes = axes.append(slab.axes, mode) if axes and slab.axes else slab.axes if number == 0 else None
+            if isinstance(slab, Sparse):
+                yield from slab.at(mode, start, self.shape).chunks(distinct)
+            else:
+                with closing(slab.chunks(distinct)) as chunks:
+                    for chunk in chunks:
+                        yield _shifted(chunk, mode, start, self.shape)
         if end != self.shape[mode]:
             raise ValueError(
                 f"the {number + 1} slabs fill {end} of the {self.shape[mode]} indices of mode {mode} of shape "
                 f"{self.shape}; give as many as there are"
             )
+        self.axes = axes
 
 
 def _shifted(chunk: Chunk | Entries, mode: int, start: int, shape: tuple[int, ...]) -> Chunk | Entries:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import glob
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.axes import Axes
+from tucket.blocks import as_index
 from tucket.sources.chunked import MEMORY
+from tucket.sources.dense import SMALL
 from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse, coalesce
 
@@ -58,10 +61,7 @@ def from_table(
     """
     table = _as_arrow(frame)
     rows = Table(lambda: iter(table.to_batches()), table.schema.names, modes, value, bins, "the table")
-    entries = list(rows.chunks(False))
-    coords = [np.concatenate([part.coords[mode] for part in entries]) for mode in range(len(rows.shape))]
-    values = np.concatenate([part.values for part in entries])
-    return Sparse(coords, values, rows.shape, rows.axes)
+    return rows.read()
 
 
 def from_parquet(
@@ -109,7 +109,8 @@ def find_files(path: Any) -> list[Path]:
     given = [path] if isinstance(path, str | Path) else list(path)
     found: list[Path] = []
     for each in given:
-        matches = sorted(glob.glob(str(each)))  # noqa: PTH207 - also of absolute patterns
+        # a name with brackets may be meant as it is
+        matches = [str(each)] if Path(each).exists() else sorted(glob.glob(str(each)))  # noqa: PTH207
         if not matches:
             raise FileNotFoundError(f"there is no file {each}")
         found += map(Path, matches)
@@ -160,10 +161,14 @@ class Table(Source):
         for first, batch in self._numbered():
             self.n_rows, self.n_batches = first + batch.num_rows, self.n_batches + 1
             for column in self.columns:
-                column.look_at(_bare(batch, column.name, first, owner))
+                with _naming(column.name, owner):
+                    column.look_at(_bare(batch, column.name, first, owner), first)
         if not self.n_rows:
             raise ValueError(f"{owner} has no rows; give at least one")
-        labels = [column.make_labels() for column in self.columns]
+        labels = []
+        for column in self.columns:
+            with _naming(column.name, owner):
+                labels.append(column.make_labels())
         self.axes = Axes(modes, labels)
         self.shape = tuple(map(len, labels))
 
@@ -184,20 +189,26 @@ class Table(Source):
         """Batches of rows."""
         return self.n_batches
 
-    @cached_property
-    def _distinct(self) -> Entries:
-        return coalesce(self.chunks(False))
+    def held(self) -> Source:
+        """Return the entries in memory, if they are few."""
+        return self.read() if self.nbytes <= SMALL else self
 
-    def chunks(self, distinct: bool) -> Iterator[Entries]:
-        """Yield the rows as entries; if they must be distinct, all at once."""
+    def read(self) -> Sparse:
+        """Return the entries in memory."""
+        entries = list(self.chunks(False))
+        coords = [np.concatenate([part.coords[mode] for part in entries]) for mode in range(len(self.shape))]
+        return Sparse(coords, np.concatenate([part.values for part in entries]), self.shape, self.axes)
+
+    def chunks(self, distinct: bool) -> Generator[Entries]:
+        """Yield the rows as entries; if they must be distinct, all at once, for which they are held in memory."""
         if distinct:
-            yield self._distinct
+            yield coalesce(self.chunks(False))
             return
         for first, batch in self._numbered():
-            coords = [
-                column.encode(_bare(batch, column.name, first, self.owner), first).astype(np.int64)
-                for column in self.columns
-            ]
+            coords = []
+            for column in self.columns:
+                with _naming(column.name, self.owner):
+                    coords.append(column.encode(_bare(batch, column.name, first, self.owner), first).astype(np.int64))
             values = np.ones(batch.num_rows)
             if self.value:
                 values = _bare(batch, self.value, first, self.owner).to_numpy(zero_copy_only=False)
@@ -216,8 +227,8 @@ class Column(ABC):
         self.name = name
 
     @abstractmethod
-    def look_at(self, values: Any) -> None:
-        """Take note of some values."""
+    def look_at(self, values: Any, first: int) -> None:
+        """Take note of some values, the first of which is in row `first`."""
 
     @abstractmethod
     def make_labels(self) -> Any:
@@ -236,7 +247,7 @@ class Categories(Column):
         self.seen: Any = None
         self.is_sorted = True
 
-    def look_at(self, values: Any) -> None:
+    def look_at(self, values: Any, first: int) -> None:  # noqa: ARG002
         """Take note of values that were not seen before."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -246,7 +257,8 @@ class Categories(Column):
         else:
             new = pc.unique(values)
         if self.seen is not None:
-            new = pc.unique(pa.concat_arrays([self.seen, new.cast(self.seen.type)]))
+            both = pa.chunked_array([pc.unique(each) for each in _common(self.seen, new)])
+            new = pc.unique(both)
         self.seen = new
 
     def make_labels(self) -> Any:
@@ -306,7 +318,7 @@ class Times(Column):
         numbers: NDArray[np.int64] = (times - self.origin) // self.step
         return numbers
 
-    def look_at(self, values: Any) -> None:
+    def look_at(self, values: Any, first: int) -> None:  # noqa: ARG002
         """Take note of the first and the last time."""
         if len(values):
             numbers = self._number(values)
@@ -346,10 +358,14 @@ class Numbers(Column):
             raise TypeError(f"bins: column {self.name!r} is of {values.type}; only numbers can be cut by numbers")
         return numbers.astype(np.float64)
 
-    def look_at(self, values: Any) -> None:
+    def look_at(self, values: Any, first: int) -> None:
         """Take note of the smallest and the largest number."""
         if len(values):
             numbers = self._number(values)
+            bad = ~np.isfinite(numbers)
+            if bad.any():
+                row = first + int(np.argmax(bad))
+                raise ValueError(f"bins: row {row} of column {self.name!r} is {numbers[row - first]}; drop such rows")
             self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
 
     def make_labels(self) -> Any:
@@ -380,7 +396,10 @@ def make_column(name: str, bins: Bins | None) -> Column:
     """Choose how a column becomes indices."""
     if bins is None:
         return Categories(name)
-    return Times(name, bins) if isinstance(bins, str) else Numbers(name, bins)
+    if isinstance(bins, str):
+        return Times(name, bins)
+    count = as_index(bins)
+    return Numbers(name, count if count is not None else bins)
 
 
 def _bare(batch: Any, name: str, first: int, owner: str) -> Any:
@@ -402,11 +421,35 @@ def _plain(column: Any) -> Any:
     return column.cast(pa.large_string()) if is_text else column
 
 
+def _common(first: Any, second: Any) -> tuple[Any, Any]:
+    """Return two arrays in the one type that both fit."""
+    import pyarrow as pa
+
+    if first.type == second.type:
+        return first, second
+    fields = [pa.schema([pa.field("x", each.type)]) for each in (first, second)]
+    wide = pa.unify_schemas(fields, promote_options="permissive").field("x").type
+    return first.cast(wide), second.cast(wide)
+
+
+@contextmanager
+def _naming(column: str, owner: str) -> Iterator[None]:
+    """Name the column in what Arrow complains of."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise TypeError(
+            f"column {column!r} of {owner} cannot be a mode: {error}; give numbers, strings, times or categories"
+        ) from error
+
+
 def _as_arrow(frame: Any) -> Any:
     pa = _import("pyarrow")
     if isinstance(frame, pa.Table):
         return frame.unify_dictionaries()
-    if not hasattr(frame, "__arrow_c_stream__"):
+    if not hasattr(frame, "__arrow_c_stream__") or not hasattr(frame, "columns"):
         raise TypeError(f"frame: got a {type(frame).__name__}; give a table of pandas, polars or pyarrow")
     if hasattr(frame, "index") and hasattr(pa.Table, "from_pandas") and type(frame).__module__.startswith("pandas"):
         return pa.Table.from_pandas(frame, preserve_index=False).unify_dictionaries()
