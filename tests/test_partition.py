@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import partitions, shapes
+from strategies import blocks, partitions, shapes
 from tucket import Partition
 from tucket.blocks import Blocks
 
@@ -114,3 +114,17 @@ def test_repr_is_short_for_long_modes() -> None:
     assert repr(partition) == "Partition(shape=(1000000, 2), rank=(1000, 2), free=[1])"
     assert len(repr(partition[0])) < 150
     assert repr(partition[1]) == "Blocks(size=2, rank=2, labels=[1, 0])"
+
+
+@given(st.data())
+def test_blocks_of_some_indices(data: st.DataObject) -> None:
+    """Numbered anew, in the order of the old numbers, which are told too."""
+    size = data.draw(st.integers(1, 12))
+    all_blocks = data.draw(blocks(size))
+    first = data.draw(st.integers(0, size - 1))
+    rows = slice(first, data.draw(st.integers(first + 1, size)), data.draw(st.integers(1, 3)))
+    part, seen = all_blocks.within(rows)
+    chosen = all_blocks.labels[rows]
+    assert seen.tolist() == sorted(set(chosen.tolist()))
+    assert seen[part.labels].tolist() == chosen.tolist()
+    assert part == Blocks.from_labels(part.labels)

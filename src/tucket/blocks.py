@@ -123,8 +123,13 @@ class Blocks:
 
     def within(self, rows: slice) -> tuple[Blocks, NDArray[np.intp]]:
         """Return the blocks of some of the indices, numbered anew, and which of these they are."""
-        if len(range(self.size)[rows]) == self.size:
+        chosen = range(self.size)[rows]
+        if len(chosen) == self.size:
             return self, np.arange(self.rank)
+        if self.contiguous and chosen.step == 1:
+            first, last = np.searchsorted(self._cuts, (chosen[0], chosen[-1]), side="right")
+            starts = np.maximum(self._cuts[first - 1 : last] - chosen[0], 0)
+            return Blocks(len(chosen), len(starts), True, starts), np.arange(first - 1, last)
         seen, labels = np.unique(self.labels_at(rows), return_inverse=True)
         return Blocks.from_labels(labels), seen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -379,8 +379,8 @@ def grow(
     The mode that grows is left whole if the cuts are given. Given instead how many cells there may be, the other modes
     are cut as finely as that allows, and neighbours in the growing one are joined as often as needed to stay below it.
     """
-    found: Statistics | None = None
-    width, start, unit = 1, 0, 1.0 if moments else None
+    parts: list[Statistics] = []
+    mode, width, start, unit = 0, 1, 0, 1.0 if moments else None
     for slab, mode in stream:
         end = start + slab.shape[mode]
         if most is None:
@@ -398,14 +398,24 @@ def grow(
         cut = _cut(slab, wanted)
         origin = tuple(start if k == mode else 0 for k in range(len(slab.shape)))
         sums = passes.block_sums(slab, [cut], workers, unit, progress, origin)[0]
-        piece = _statistics(sums, cut, slab.axes)
-        found = piece if found is None else found.append(piece, mode)
-        if most is not None:
-            found = found.coarsen(found.partition.replace(mode, _in_steps(0, end, width)))
+        parts.append(_statistics(sums, cut, slab.axes))
+        # so that each is copied but few times, however many come
+        while len(parts) > 1 and parts[-2].shape[mode] < 2 * parts[-1].shape[mode]:
+            parts[-2:] = [parts[-2].append(parts[-1], mode)]
+        if most is not None and sum(part.core.size for part in parts) > 2 * most:
+            parts = [_joined(parts, mode, width)]
         start = end
-    if found is None:
+    if not parts:
         raise ValueError("the stream holds no slab; give at least one with at least one index")
-    return found
+    return _joined(parts, mode, width)
+
+
+def _joined(parts: Sequence[Statistics], mode: int, width: int) -> Statistics:
+    """Put statistics one after another along a mode, in which they are cut at multiples of a width."""
+    found = reduce(lambda first, second: first.append(second, mode), parts)
+    if width == 1:
+        return found
+    return found.coarsen(found.partition.replace(mode, _in_steps(0, found.shape[mode], width)))
 
 
 def _in_steps(start: int, end: int, width: int) -> Blocks:

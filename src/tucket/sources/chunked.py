@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from tucket.axes import Axes
-from tucket.kernels.threads import ahead
+from tucket.kernels.threads import ahead, check_workers
 from tucket.sources.dense import SMALL, Array, check_real, check_shape
-from tucket.sources.source import Box, Chunk, Source
+from tucket.sources.source import Box, Chunk, Reduction, Report, Result, Source, on_one_thread
 
 __all__ = ["MEMORY", "Chunked", "grid"]
 
@@ -20,11 +21,9 @@ MEMORY = 1 << 28
 """Bytes that reading may take unless told otherwise."""
 
 HELD = 4
-"""Boxes in memory at a time: one that is worked on, two that are read meanwhile, and what a reader needs beside."""
+"""Boxes in memory at a time, at most."""
 
-READERS = 2
-
-BOX = 1 << 25
+BOX = 1 << 24
 """Bytes of a box at most, unless a single chunk has more: there is nothing to gain by larger ones."""
 
 
@@ -76,7 +75,21 @@ class Chunked(Source):
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the boxes, read ahead."""
-        yield from ahead(self._read, grid(self.shape, self.step), READERS)
+        yield from ahead(self._read, grid(self.shape, self.step), HELD // 2)
+
+    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
+        """Find out something of the tensor: each thread reads a box, and works on it while it is in its cache."""
+        workers = check_workers(getattr(reduction, "workers", 1))
+        alone = on_one_thread(reduction)
+
+        def work(box: Box) -> tuple[int, Result]:
+            chunk = self._read(box)
+            return chunk.nbytes, alone.of(chunk)
+
+        # one more than can be busy, since some wait for the disk
+        found = ahead(work, grid(self.shape, self.step), min(workers + 1, HELD))
+        with closing(self._told_of(found, progress)) as results:
+            return reduction.total(results)
 
     def _read(self, box: Box) -> Chunk:
         where = ", ".join(f"{rows.start}:{rows.stop}" for rows in box)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tucket.axes import Axes
 from tucket.sources.dense import check_real, check_shape
-from tucket.sources.source import Box, Chunk, Entries, Progress, Reduction, Report, Source
+from tucket.sources.source import Box, Chunk, Entries, Progress, Reduction, Report, Source, on_one_thread
 from tucket.sources.sparse import from_sparse
 
 __all__ = ["Dask"]
@@ -66,8 +65,7 @@ class Dask(Source):
         """Return a delayed object that is to become what is asked for."""
         from dask.delayed import delayed
 
-        if hasattr(reduction, "workers"):
-            reduction = replace(reduction, workers=1)  # the scheduler has threads of its own
+        reduction = on_one_thread(reduction)  # the scheduler has threads of its own
         # one task a chunk, together with what makes the chunk; its result stands in an array of one object
         parts = self.array.map_blocks(
             _reduce_block,

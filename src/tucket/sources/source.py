@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -17,7 +18,19 @@ from numpy.typing import NDArray
 
 from tucket.axes import Axes
 
-__all__ = ["Box", "Chunk", "Entries", "Progress", "Reduction", "Report", "Source"]
+__all__ = [
+    "Box",
+    "Chunk",
+    "Entries",
+    "Progress",
+    "Reduction",
+    "Report",
+    "Result",
+    "Source",
+    "check_indices",
+    "on_one_thread",
+    "whole",
+]
 
 Box = tuple[slice, ...]
 
@@ -128,19 +141,17 @@ class Source(ABC):
     def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
         """Find out something of the tensor in one pass."""
         # closed also when something goes wrong, so that nobody goes on reading ahead
-        with closing(self._reported(reduction.distinct, progress)) as chunks:
-            return reduction.total(map(reduction.of, chunks))
+        with closing(self.chunks(reduction.distinct)) as chunks:
+            return reduction.total(self._told_of(((chunk.nbytes, reduction.of(chunk)) for chunk in chunks), progress))
 
-    def _reported(self, distinct: bool, progress: Report | None) -> Generator[Chunk | Entries]:
-        """Yield the chunks, and tell of each as soon as the next one is wanted."""
+    def _told_of(self, found: Iterable[tuple[int, Result]], progress: Report | None) -> Generator[Result]:
+        """Yield what was found of each chunk, and tell of it, given the bytes that were read for it."""
         read, n_chunks, n_bytes = 0, self.n_chunks, self.nbytes
-        with closing(self.chunks(distinct)) as chunks:
-            for done, chunk in enumerate(chunks, 1):
-                size = chunk.nbytes
-                yield chunk
-                read += size
-                if progress is not None:
-                    progress(Progress(done, n_chunks, read, n_bytes, size))
+        for done, (size, result) in enumerate(found, 1):
+            read += size
+            yield result
+            if progress is not None:
+                progress(Progress(done, n_chunks, read, n_bytes, size))
 
     def held(self) -> Source:
         """Return a source in memory of the same tensor, if it is small enough to be read whole; else itself."""
@@ -169,6 +180,11 @@ class Source(ABC):
 
     def _note(self) -> str:
         return ""
+
+
+def on_one_thread(reduction: Any) -> Any:
+    """Return a reduction that leaves it to others to use several threads."""
+    return replace(reduction, workers=1) if hasattr(reduction, "workers") else reduction
 
 
 def whole(shape: Sequence[int]) -> Box:
