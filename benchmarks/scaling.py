@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tucket.text import human_bytes
+
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- from benchmarks/results/sources.json -->", "<!-- end -->"
 
@@ -100,21 +102,21 @@ def fill_page(page: str, result: dict[str, Any]) -> str:
     lines = [
         BEGIN,
         f"Measured on {result['date']} ({result['machine']['cpu']}, {result['machine']['cores']} cores): a task costs "
-        f"the scheduler {1000 * known.task:.2f} ms, a thread reduces {known.reduce / 1e9:.1f} GB and reads "
-        f"{known.read / 1e9:.1f} GB of zarr a second; weak scaling from one worker process to two "
+        f"the scheduler {1000 * known.task:.2f} ms, a thread reduces {known.reduce / 1e9:.1f} GB a second in memory, "
+        f"and the disk gives {known.read / 1e9:.1f} GB of zarr; weak scaling from one worker process to two "
         f"{result['dask']['weak_scaling']:.2f}.",
         "",
-        "| | " + " | ".join(human(case.size) for case in CASES) + " |",
+        "| | " + " | ".join(human_bytes(case.size) for case in CASES) + " |",
         "|---|" + "---|" * len(CASES),
         row("shape, one byte an entry", lambda case: f"{case.side:,}³"),
-        row("chunk", lambda case: human(case.chunk)),
+        row("chunk", lambda case: human_bytes(case.chunk)),
         row("workers of one thread", lambda case: f"{case.workers:,}"),
         row("chunks", lambda case: f"{case.chunks:,}"),
-        row("bytes read, each pass", lambda case: human(case.size)),
-        row("bytes moved", lambda case: human(case.moved)),
-        row("bytes that reach the client", lambda case: human(case.statistics)),
-        row("memory of a worker", lambda case: human(case.memory)),
-        row("memory of the scheduler", lambda case: human(case.scheduler)),
+        row("bytes read, each pass", lambda case: human_bytes(case.size)),
+        row("bytes moved", lambda case: human_bytes(case.moved)),
+        row("bytes that reach the client", lambda case: human_bytes(case.statistics)),
+        row("memory of a worker", lambda case: human_bytes(case.memory)),
+        row("memory of the scheduler", lambda case: human_bytes(case.scheduler)),
         row("time of the workers", lambda case: clock(case.seconds(known)[0])),
         row("time of the scheduler", lambda case: clock(case.seconds(known)[1])),
         END,
@@ -125,15 +127,6 @@ def fill_page(page: str, result: dict[str, Any]) -> str:
 def row(name: str, cell: Any) -> str:
     """Write one line of the table."""
     return f"| {name} | " + " | ".join(cell(case) for case in CASES) + " |"
-
-
-def human(size: float) -> str:
-    """Write a number of bytes."""
-    for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} EB"
 
 
 def clock(seconds: float) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,7 +72,7 @@ def counts(tmp_path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
 def test_reduce(tmp_path: Path, counts: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
     done = run("reduce", "x.npy", "--rank", "3,-,2", "--blocks", "segments", "-o", "model.npz", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "Saved as model.npz" in done.stdout
+    assert re.search(r"^saved +model.npz$", done.stdout, re.M)
     assert done.stderr == ""
     assert tk.load(tmp_path / "model.npz") == tk.ltr(counts, (3, None, 2), blocks="segments")
     quiet = run("reduce", "x.npy", "--rank", "3", "-o", "model.npz", "-q", cwd=tmp_path)
@@ -156,3 +160,107 @@ def test_somebody_who_watches_sees_a_bar(tmp_path: Path) -> None:
     assert running.returncode == 0
     assert b"pass 1" in shown
     assert b"MB" in shown
+
+
+Counts = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+
+
+def test_reduce_in_other_ways(tmp_path: Path, counts: Counts) -> None:
+    ways: dict[tuple[str, ...], Any] = {
+        ("--rank", "3", "--variant", "published", "--seed", "1"): tk.ltr(counts, 3, variant="published", rng=1),
+        ("--retain", "0.4"): tk.ltr(counts, retain=0.4),
+        ("--max-parameters", "200"): tk.ltr(counts, max_parameters=200),
+        ("--rank", "3", "--blocks", "segments,uniform,clusters"): tk.ltr(
+            counts, 3, blocks=("segments", "uniform", "clusters")
+        ),
+    }
+    for arguments, expected in ways.items():
+        done = run("reduce", "x.npy", *arguments, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        assert facts["saved"] == "x.model.npz"
+        assert facts["rank"] == list(expected.rank)
+        assert tk.load(tmp_path / "x.model.npz") == expected
+    done = run("reduce", "x.npy", "--rank", "2", "--refine", "ls", "-o", "r.npz", cwd=tmp_path)
+    assert isinstance(tk.load(tmp_path / "r.npz"), tk.Tucker), done.stderr
+
+
+def test_info_and_expand(tmp_path: Path, counts: Counts) -> None:
+    model = tk.ltr(counts, (3, 2, 2))
+    model.save(tmp_path / "model.npz")
+    tk.collect(counts, 2, moments=True).save(tmp_path / "stats.npz")
+    facts = json.loads(run("info", "model.npz", "--json", cwd=tmp_path).stdout)
+    assert (facts["kind"], facts["rank"], facts["parameters"]) == ("BlockTucker", [3, 2, 2], model.n_parameters)
+    assert facts["bytes"] == (tmp_path / "model.npz").stat().st_size
+    assert re.search(r"^rank +2 x 2 x 2$", run("info", "stats.npz", cwd=tmp_path).stdout, re.M)
+    for dtype in ((), ("--dtype", "float32")):
+        done = run("expand", "model.npz", "-o", "back.npy", *dtype, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        back = np.load(tmp_path / "back.npy")
+        assert back.dtype == (np.float32 if dtype else np.float64)
+        np.testing.assert_allclose(back, model.to_tensor(), rtol=1e-6)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_ranks(tmp_path: Path, counts: Counts) -> None:
+    done = run("ranks", "x.npy", "--retain", "0.5", "0.9", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    curve = tk.information_curve(counts)
+    for share in (0.5, 0.9):
+        assert " x ".join(map(str, curve.retain(share).rank)) in done.stdout
+    rows = json.loads(run("ranks", "x.npy", "--json", cwd=tmp_path).stdout)
+    assert [row["retain"] for row in rows] == [0.5, 0.8, 0.9, 0.95, 0.99]
+
+
+@pytest.mark.usefixtures("counts")
+def test_compare(tmp_path: Path) -> None:
+    done = run("compare", "x.npy", "--rank", "3,3,2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for method in ("LTR, clusters", "ntd, KL", "TensorLy, HALS"):
+        assert re.search(rf"^{method} +[\d.]+ s .* \d\.\d{{4}} ", done.stdout, re.M)
+    assert len(json.loads(run("compare", "x.npy", "--rank", "3", "--json", cwd=tmp_path).stdout)) == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("info", "x.npy"), 1, "x.npy is not a tucket file"),
+        (("info", "none.npz"), 1, "none.npz"),
+        (("expand", "x.npy", "-o", "y.npy"), 1, "x.npy is not a tucket file"),
+        (("expand", "m.npz", "-o", "no/y.npy"), 1, "there is no folder"),
+        (("expand", "m.npz", "-o", "y.npy", "--dtype", "int8"), 1, "dtype: cannot use 'int8'; give float32 or float64"),
+        (("ranks", "none.npy"), 1, "there is no file none.npy"),
+        (("ranks", "x.npy", "--retain", "2"), 1, "retain: the finest model"),
+        (("compare", "x.npy"), 2, "--rank"),
+        (("compare", "x.npy", "--rank", "99"), 1, "mode 0: rank 99 is larger than its size 12"),
+        (("reduce", "x.npy", "--rank", "2", "--retain", "0.5"), 1, "contradict each other"),
+        (("reduce", "x.npy", "--rank", "2", "--variant", "printed"), 2, "'printed'"),
+    ],
+)
+def test_more_that_goes_wrong(
+    tmp_path: Path, counts: Counts, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    tk.ltr(counts, 2).save(tmp_path / "m.npz")
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "y.npy").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
+    """Ctrl-C while a large tensor is written."""
+    model = tk.BlockTucker(np.ones((1, 1)), tk.Partition.uniform((40_000, 40_000), 1), [np.full(40_000, 1 / 200)] * 2)
+    model.save(tmp_path / "m.npz")
+    program = str(Path(sys.executable).with_name("tucket"))
+    with subprocess.Popen(
+        [program, "expand", "m.npz", "-o", "y.npy"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as running:
+        while not list(tmp_path.glob(".*.tmp")) and running.poll() is None:
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert errors == "tucket: interrupted; nothing was written\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.npz"]

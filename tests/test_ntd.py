@@ -44,7 +44,7 @@ def hidden_blocks(
 @pytest.fixture
 def small_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tensors of these tests be too large for their single indices."""
-    module = importlib.import_module("tucket.ntd")
+    module = importlib.import_module("tucket.decompose")
     monkeypatch.setattr(module, "FULL", 1000)
     monkeypatch.setattr(module, "SKETCH", 8000)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies import blocks, partitions, shapes
+from strategies import blocks as any_blocks
+from strategies import partitions, shapes
 from tucket import Partition
 from tucket.blocks import Blocks
 
@@ -120,7 +121,7 @@ def test_repr_is_short_for_long_modes() -> None:
 def test_blocks_of_some_indices(data: st.DataObject) -> None:
     """Numbered anew, in the order of the old numbers, which are told too."""
     size = data.draw(st.integers(1, 12))
-    all_blocks = data.draw(blocks(size))
+    all_blocks = data.draw(any_blocks(size))
     first = data.draw(st.integers(0, size - 1))
     rows = slice(first, data.draw(st.integers(first + 1, size)), data.draw(st.integers(1, 3)))
     part, seen = all_blocks.within(rows)

@@ -8,27 +8,33 @@
 (180, 0.5)
 """
 
-from tucket import geometry, metrics
-from tucket.axes import Axes
-from tucket.blocks import Blocks
-from tucket.fit import Fit
-from tucket.geometry import legendre
-from tucket.lra_sntd import lra_sntd
-from tucket.ntd import ntd
-from tucket.partition import Partition
-from tucket.projection import best_rank1, ltr
-from tucket.ranks import InformationCurve, information_curve
-from tucket.sources import Source, Stream
-from tucket.sources.files import open  # noqa: A004
-from tucket.sources.source import Progress
-from tucket.sources.sparse import from_entries
-from tucket.sources.table import from_parquet, from_table
-from tucket.statistics import Statistics, collect
-from tucket.tucker import BlockTucker, Tucker, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tucket import geometry, metrics
+    from tucket.axes import Axes
+    from tucket.blocks import Blocks
+    from tucket.decompose import ntd
+    from tucket.estimator import LTR
+    from tucket.fit import Fit
+    from tucket.geometry import legendre
+    from tucket.partition import Partition
+    from tucket.projection import best_rank1, ltr
+    from tucket.ranks import InformationCurve, information_curve
+    from tucket.sequential import lra_sntd
+    from tucket.sources.files import open  # noqa: A004
+    from tucket.sources.source import Progress, Source
+    from tucket.sources.sparse import from_entries
+    from tucket.sources.stream import Stream
+    from tucket.sources.table import from_parquet, from_table
+    from tucket.statistics import Statistics, collect
+    from tucket.tucker import BlockTucker, Tucker, load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LTR",
     "Axes",
     "BlockTucker",
     "Blocks",
@@ -55,3 +61,48 @@ __all__ = [
     "ntd",
     "open",
 ]
+
+_HOMES = {
+    "LTR": "estimator",
+    "Axes": "axes",
+    "BlockTucker": "tucker",
+    "Blocks": "blocks",
+    "Fit": "fit",
+    "InformationCurve": "ranks",
+    "Partition": "partition",
+    "Progress": "sources.source",
+    "Source": "sources.source",
+    "Statistics": "statistics",
+    "Stream": "sources.stream",
+    "Tucker": "tucker",
+    "best_rank1": "projection",
+    "collect": "statistics",
+    "from_entries": "sources.sparse",
+    "from_parquet": "sources.table",
+    "from_table": "sources.table",
+    "information_curve": "ranks",
+    "legendre": "geometry",
+    "load": "tucker",
+    "lra_sntd": "sequential",
+    "ltr": "projection",
+    "ntd": "decompose",
+    "open": "sources.files",
+}
+"""Where each name lives: it is imported when it is first asked for, so that nobody waits for what he does not use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"tucket.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    try:
+        return import_module(f"tucket.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"tucket.{name}":
+            raise
+        raise AttributeError(f"module 'tucket' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json as json_format
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,23 +27,50 @@ app = typer.Typer(
 )
 
 
+INTERRUPTED = 130
+"""What a program exits with, by custom, when somebody has pressed Ctrl-C."""
+
+
 def main() -> None:
     """Run the program: what goes wrong is told in one line, and makes it exit with 1."""
-    debug = "--debug" in sys.argv
     try:
         app()
-    except (ImportError, IndexError, MemoryError, OSError, TypeError, ValueError) as error:
-        if debug:
+    except (ArithmeticError, ImportError, IndexError, MemoryError, OSError, TypeError, ValueError) as error:
+        if "--debug" in sys.argv:
             raise
         print(f"tucket: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(1) from None
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = getattr(stop, "code", INTERRUPTED)
+        if code == INTERRUPTED:
+            print("tucket: interrupted; nothing was written", file=sys.stderr)
+        raise SystemExit(code) from None
+
+
+class Variant(StrEnum):
+    """The variants of LTR."""
+
+    projection = "projection"
+    published = "published"
+
+
+class Loss(StrEnum):
+    """What a decomposition lowers."""
+
+    kl = "kl"
+    ls = "ls"
 
 
 Data = Annotated[str, typer.Argument(metavar="DATA", help="The tensor: a file, a folder of images, or tables.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model that `reduce` has saved.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Where to write the result.")]
 Rank = Annotated[
     str | None,
     typer.Option(help="Blocks of each mode: 10, or 10,-,20 with '-' where a mode stays whole, or user=10,hour=24."),
+]
+Blocks = Annotated[
+    str | None,
+    typer.Option(help="clusters, segments, uniform or random, or one a mode, as in segments,segments,clusters."),
 ]
 Key = Annotated[str | None, typer.Option(help="The array that is meant of a file of several.")]
 Modes = Annotated[str | None, typer.Option(help="Of a table: the columns that are modes, as in user,item,time.")]
@@ -48,7 +78,9 @@ Value = Annotated[str | None, typer.Option(help="Of a table: the column of value
 Bins = Annotated[list[str] | None, typer.Option(help="Of a table: how to cut a column, as in time=1h or price=20.")]
 Shape = Annotated[str | None, typer.Option(help="Of images: sizes to fold them into, as in 9,9.")]
 Memory = Annotated[str | None, typer.Option(help="Bytes that reading may take, as in 256MB.")]
+Seed = Annotated[int | None, typer.Option(help="For random blocks and the starts of searches.")]
 Workers = Annotated[int | None, typer.Option(help="Threads; by default as many as there are processors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what goes wrong.")]
 
 
@@ -73,28 +105,191 @@ def root(
 @app.command()
 def reduce(
     data: Data,
-    output: Output,
     rank: Rank = None,
-    blocks: Annotated[str, typer.Option(help="clusters, segments, uniform or random.")] = "clusters",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The model; by default DATA's name with .model.npz.")
+    ] = None,
+    blocks: Blocks = None,
+    variant: Annotated[Variant, typer.Option(help="The theory, or Algorithm 1 as printed.")] = Variant.projection,
+    retain: Annotated[float | None, typer.Option(help="Instead of a rank: the share of information to keep.")] = None,
+    max_parameters: Annotated[int | None, typer.Option(help="Instead of a rank: numbers the model may hold.")] = None,
+    refine: Annotated[Loss | None, typer.Option(help="Go on by iteration, to lower this loss.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds that all of that may take.")] = None,
     key: Key = None,
     modes: Modes = None,
     value: Value = None,
     bins: Bins = None,
     shape: Shape = None,
     memory: Memory = None,
-    seed: Annotated[int | None, typer.Option(help="For random blocks.")] = None,
+    seed: Seed = None,
     workers: Workers = None,
+    json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Reduce a tensor to a small model, and save that."""
     from tucket import ltr
 
+    target = Path(f"{Path(data).name.split('.')[0] or 'tensor'}.model.npz") if output is None else output
+    _check_output(target)
+    began = time.perf_counter()
+    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet or json) as progress:
+        chosen = retain is not None or max_parameters is not None
+        options: dict[str, Any] = {
+            "retain": retain,
+            "max_parameters": max_parameters,
+            "blocks": tuple(blocks.split(",")) if blocks and "," in blocks else blocks,
+            "variant": variant.value,
+            "refine": None if refine is None else refine.value,
+            "budget": budget,
+        }
+        wanted: Any = None if chosen and rank is None else _parse_rank(rank, source)
+        model = ltr(source, wanted, rng=seed, workers=workers, progress=progress, **options)
+    model.save(target)
+    facts = {**_facts_of_model(model), "seconds": time.perf_counter() - began, "saved": str(target)}
+    _tell(facts, json, quiet)
+
+
+@app.command()
+def info(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A model or statistics that were saved.")],
+    json: Json = False,
+) -> None:
+    """Say what a saved model or saved statistics are."""
+    from tucket import Statistics, load
+    from tucket.archive import read
+
+    kind, _ = read(file)
+    if kind == "Statistics":
+        held = Statistics.load(file)
+        facts: dict[str, Any] = {
+            "kind": "Statistics",
+            "shape": list(held.shape),
+            "rank": list(held.rank),
+            "total": held.total,
+            "moments": held.moments is not None,
+            **({} if held.axes is None else {"modes": list(held.axes.names)}),
+        }
+    else:
+        facts = _facts_of_model(load(file))
+    _tell({**facts, "bytes": file.stat().st_size}, json)
+
+
+@app.command()
+def expand(
+    model: Model,
+    output: Output,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64; by default that of the model.")] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the whole tensor that a model stands for, as .npy."""
+    import secrets
+
+    import numpy as np
+
+    from tucket import load
+
     _check_output(output)
-    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet) as progress:
-        wanted: Any = _parse_rank(rank, source)
-        model = ltr(source, wanted, blocks=blocks, rng=seed, workers=workers, progress=progress)
-    model.save(output)
-    _say(f"{model}\nSaved as {output}", quiet)
+    held = load(model)
+    if dtype is not None:
+        held = held.astype(dtype)
+    temporary = output.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        held.to_tensor(out=np.lib.format.open_memmap(temporary, "w+", held.dtype, held.shape), workers=workers)
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _tell({"shape": list(held.shape), "dtype": str(held.dtype), "saved": str(output)}, False, quiet)
+
+
+@app.command()
+def ranks(
+    data: Data,
+    shares: Annotated[list[float] | None, typer.Argument(help="More shares.", hidden=True)] = None,
+    retain: Annotated[
+        list[float] | None, typer.Option(help="Shares of the information to keep, as in --retain 0.9 0.95 0.99.")
+    ] = None,
+    key: Key = None,
+    modes: Modes = None,
+    value: Value = None,
+    bins: Bins = None,
+    shape: Shape = None,
+    memory: Memory = None,
+    workers: Workers = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say which rank keeps which share of the information that the modes hold about each other."""
+    from tucket import information_curve
+    from tucket.text import table, times
+
+    wanted = [*(retain or []), *(shares or [])] or [0.5, 0.8, 0.9, 0.95, 0.99]
+    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet or json) as progress:
+        curve = information_curve(source, workers=workers, progress=progress)
+        size = source.size
+    points = [curve.retain(share) for share in wanted]
+    if json:
+        rows = [
+            {"retain": share, "kept": p.kept, "rank": list(p.rank), "n_parameters": p.n_parameters, "kl": p.kl}
+            for share, p in zip(wanted, points)
+        ]
+        print(json_format.dumps(rows, indent=1))
+        return
+    print(
+        table(
+            ("at least", "kept", "rank", "parameters", "compression", "KL / sum"),
+            [
+                (
+                    f"{share:.0%}", f"{p.kept:.1%}", times(p.rank), f"{p.n_parameters:,}",
+                    f"{size / p.n_parameters:,.1f} x", f"{p.kl / (curve.total or 1):.5f}",
+                )
+                for share, p in zip(wanted, points)
+            ],
+        )
+    )  # fmt: skip
+
+
+@app.command()
+def compare(
+    data: Data,
+    rank: Rank = None,
+    key: Key = None,
+    modes: Modes = None,
+    value: Value = None,
+    bins: Bins = None,
+    shape: Shape = None,
+    workers: Workers = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Reduce a tensor in every way that is installed, TensorLy's too, and show error against time."""
+    from dataclasses import asdict
+
+    from tucket.compare import compare as run
+    from tucket.partition import check_rank
+    from tucket.sources import as_dense
+    from tucket.text import table
+
+    with _open(data, key, modes, value, bins, shape, None) as source:
+        wanted = check_rank(_parse_rank(rank, source), source.shape)
+        x = as_dense(source.held())
+    rows = []
+    for entry in run(x, wanted, workers=workers):
+        rows.append(entry)
+        if not (quiet or json) and sys.stderr.isatty():
+            print(f"{entry.method}: {entry.seconds:.2f} s", file=sys.stderr)
+    if json:
+        print(json_format.dumps([asdict(row) for row in rows], indent=1))
+        return
+    print(
+        table(
+            ("method", "time", "parameters", "rel. error", "KL / sum"),
+            [
+                (r.method, f"{r.seconds:.3f} s", f"{r.n_parameters:,}", f"{r.relative_error:.4f}", f"{r.kl:.5f}")
+                for r in rows
+            ],
+        )
+    )
 
 
 @app.command()
@@ -219,10 +414,15 @@ def _parse_rank(text: str | None, source: Source) -> object:
 
 def _check_output(path: Path) -> None:
     """Refuse, before any work is done, what could not be written to."""
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.absolute().parent}")
+    import os
+
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {folder}")
     if path.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name in it")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"cannot write {path}: the folder {folder} may not be written to")
 
 
 @contextmanager
@@ -249,6 +449,45 @@ def _progress(quiet: bool) -> Iterator[Report | None]:
             bars.update(passes[-1], completed=step.bytes)
 
         yield report
+
+
+def _facts_of_model(model: Any) -> dict[str, Any]:
+    size = 1
+    for extent in model.shape:
+        size *= extent
+    return {
+        "kind": type(model).__name__,
+        "shape": list(model.shape),
+        "rank": list(model.rank),
+        "parameters": model.n_parameters,
+        "compression": size / model.n_parameters,
+        "dtype": str(model.dtype),
+        **({} if model.axes is None else {"modes": list(model.axes.names)}),
+    }
+
+
+def _tell(facts: dict[str, Any], json: bool, quiet: bool = False) -> None:
+    """Print facts, for people or for programs."""
+    if json:
+        print(json_format.dumps(facts, indent=1))
+        return
+    width = max(map(len, facts))
+    lines = (f"{name.ljust(width)}  {_cell(name, value)}" for name, value in facts.items())
+    _say("\n".join(lines), quiet)
+
+
+def _cell(name: str, value: Any) -> str:
+    from tucket.text import human_bytes, times
+
+    if name == "bytes":
+        return human_bytes(value)
+    if name == "seconds":
+        return f"{value:.3f}"
+    if name == "compression":
+        return f"{value:,.1f} x"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return times(value) if name in ("shape", "rank") else ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _say(text: str, quiet: bool) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.projection import ltr
+from tucket.text import table, times
 from tucket.tucker import BlockTucker
 
 __all__ = ["run"]
@@ -35,7 +36,7 @@ class Row:
     def cells(self) -> tuple[str, ...]:
         """Return what the table shows."""
         return (
-            " x ".join(map(str, self.model.rank)),
+            times(self.model.rank),
             self.variant,
             self.blocks,
             f"{self.model.n_parameters:,}",
@@ -53,7 +54,7 @@ def run(picture: Path) -> None:
     photographs = load_photographs()
     print(f"Two photographs as one tensor (photograph, row, column, colour) of shape {photographs.shape}\n")
     rows = list(reduce_all(photographs))
-    print(table([row.cells() for row in rows]))
+    print(table(HEADINGS, [row.cells() for row in rows], words=3))
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(photographs, rows, picture)
     print(f"\nOriginals and approximations side by side: {picture.resolve()}")
@@ -81,19 +82,6 @@ def reduce_all(photographs: NDArray[Any]) -> Iterator[Row]:
             seconds = time.perf_counter() - began
             error, kl = model.relative_error(photographs), model.kl(photographs) / total
             yield Row(variant, blocks, model, seconds, error, kl)
-
-
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Lay cells out in columns: words to the left, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place < 3 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths))
-        )
-        for row in (HEADINGS, ["-" * width for width in widths], *rows)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def draw(photographs: NDArray[Any], rows: list[Row], picture: Path) -> None:

@@ -179,6 +179,12 @@ class Model(ABC):
 
         return to_xarray(self)
 
+    def plot(self) -> Any:
+        """Draw what there is to see of the model, as `tucket.plot.model` does; returns matplotlib's figure."""
+        from tucket import plot
+
+        return plot.model(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to exactly this path, as an npz archive of plain arrays; `load` reads it back.
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.axes import by_mode
 from tucket.blocks import Blocks
+from tucket.decompose import LOSSES, check_budget, ntd
 from tucket.kernels import check_workers
 from tucket.model import check_dtype
-from tucket.ntd import LOSSES, check_budget, ntd
 from tucket.partition import Partition, Rank, one_rank_a_mode
 from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve

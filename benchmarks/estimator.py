@@ -1,0 +1,65 @@
+"""Digits from few features: LTR beside NMF and PCA, by time and by what a linear classifier makes of them.
+
+python -m benchmarks.estimator
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tucket as tk
+from benchmarks.measure import machine, seconds
+
+RESULTS = Path(__file__).parent / "results" / "estimator.json"
+
+
+def main() -> None:
+    """Measure, print and keep."""
+    rows = list(measure())
+    RESULTS.write_text(
+        json.dumps({"date": date.today().isoformat(), "machine": machine(), "rows": rows}, indent=1) + "\n"
+    )
+    print(f"kept in {RESULTS}")
+
+
+def measure(features: tuple[int, ...] = (6, 12, 16), splits: int = 5) -> Iterator[dict[str, Any]]:
+    """Compare methods with as many features: mean accuracy over splits, median time of fit and transform."""
+    from sklearn.datasets import load_digits
+    from sklearn.decomposition import NMF, PCA
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    digits = load_digits()
+    pixels, images, y = digits.data, digits.images, digits.target
+    print(f"{'features':>8}  {'method':24} {'fit_transform':>13} {'accuracy':>9}")
+    for count in features:
+        grid = {6: (2, 3), 12: (4, 3), 16: (4, 4)}.get(count, (1, count))
+        ways: dict[str, tuple[Any, Any]] = {
+            "LTR, pixels": (tk.LTR(rank=(None, count)), pixels),
+            "LTR, rows and columns": (tk.LTR(rank=(None, *grid)), images),
+            "NMF": (NMF(count, init="nndsvda", max_iter=500, tol=1e-3, random_state=0), pixels),
+            "PCA": (PCA(count, random_state=0), pixels),
+        }
+        for name, (method, x) in ways.items():
+            method.fit_transform(x)
+            took = float(np.median([seconds(lambda: method.fit_transform(x)) for _ in range(5)]))  # noqa: B023
+            scores = []
+            for seed in range(splits):
+                train, test = train_test_split(np.arange(len(y)), test_size=0.3, random_state=seed, stratify=y)
+                classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+                classifier.fit(method.fit_transform(x[train]), y[train])
+                scores.append(classifier.score(method.transform(x[test]), y[test]))
+            print(f"{count:8}  {name:24} {1000 * took:10.2f} ms {np.mean(scores):9.3f}", flush=True)
+            yield {"features": count, "method": name, "seconds": took, "accuracy": float(np.mean(scores))}
+
+
+if __name__ == "__main__":
+    main()
