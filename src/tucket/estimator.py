@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from tucket.blocks import as_index
 from tucket.partition import Partition, check_mode_rank, one_a_mode
 from tucket.projection import ltr
-from tucket.statistics import Statistics, collect
+from tucket.statistics import collect
+from tucket.tucker import BlockTucker
 
 __all__ = ["LTR"]
 
@@ -83,28 +84,46 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803
         """Learn blocks and weights from samples, the first mode of `X`; `y` is ignored."""
-        return self._learn(self._check(X, reset=True))
+        self._learn(self._check(X, reset=True))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:  # noqa: ARG002, N803
+        """Learn from samples and return their features, which come with the learning if the samples have no rank."""
+        samples = self._check(X, reset=True)
+        model = self._learn(samples)
+        return (
+            np.array(model.core.reshape(len(samples), -1)) if model.rank[0] == len(samples) else self._features(samples)
+        )
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803
         """Learn from more samples: the first call chooses the blocks, and all of them the weights."""
         if not hasattr(self, "partition_"):
             return self.fit(X)
-        return self._weigh(self._marginals + self._mass(self._check(X, reset=False)))
+        samples = self._check(X, reset=False)
+        whole = (1, *samples.shape[1:])
+        found = collect(samples, Partition.uniform(samples.shape, whole), workers=self.workers)
+        return self._weigh([known + more for known, more in zip(self._marginals, found.marginals[1:])])
 
-    def _learn(self, samples: NDArray[Any]) -> Self:
-        ranks = self._ranks(samples.shape)
+    def _learn(self, samples: NDArray[Any]) -> BlockTucker:
+        ranks, blocks = self._ranks(samples.shape), self.blocks
+        if isinstance(blocks, str) and ranks[0] is None:
+            blocks = (None, *(blocks,) * (samples.ndim - 1))  # the samples stay as they are
         rng = None
         if self.random_state is not None:
             rng = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        blocks = self.blocks
-        if isinstance(blocks, str) and samples.ndim > 1 and ranks[0] == len(samples):
-            blocks = (None, *(blocks,) * (samples.ndim - 1))  # nothing to cut
-            ranks = (None, *ranks[1:])
         model = ltr(samples, ranks, blocks=blocks, rng=rng, max_sweeps=self.max_sweeps, workers=self.workers)
         self.labels_ = model.partition[0].labels
         self.partition_ = Partition(model.partition.modes[1:])
         self._n_features_out = math.prod(self.partition_.rank)
-        return self._weigh(self._mass(samples))
+        axes = set(range(samples.ndim))
+        self._weigh(
+            [
+                blocks.expand(model.core.sum(axis=tuple(axes - {mode}))) * weights
+                for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights))
+                if mode
+            ]
+        )
+        return model
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
         most = as_index(self.rank)
@@ -113,26 +132,21 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             return (None, *(min(most, size) for size in shape[1:]))
         return one_a_mode(self.rank, shape, "rank") if self.rank is not None else (None,) * len(shape)
 
-    def _mass(self, samples: NDArray[Any]) -> Marginals:
-        """Return the marginals of the modes of a sample, over all samples."""
-        whole = tuple(1 if mode == 0 else size for mode, size in enumerate(samples.shape))
-        return Marginals(collect(samples, Partition.uniform(samples.shape, whole), workers=self.workers).marginals[1:])
-
-    def _weigh(self, marginals: Marginals) -> Self:
-        self._marginals = marginals
-        core = np.zeros(self.partition_.rank)
-        weights = Statistics(self.partition_, core, marginals.values, None, "").project().weights
-        # an index that had no mass shares its block's alike with the others, if none of them had any
-        self.weights_ = [
-            np.where(blocks.expand(blocks.sum(m)) > 0, w, 1 / blocks.expand(blocks.sizes))
-            for w, m, blocks in zip(weights, marginals.values, self.partition_.modes)
-        ]
+    def _weigh(self, marginals: list[NDArray[np.float64]]) -> Self:
+        """Take the marginals of the modes of a sample, over all samples, for weights."""
+        self._marginals, self.weights_ = marginals, []
+        for marginal, blocks in zip(marginals, self.partition_.modes):
+            mass = blocks.expand(blocks.sum(marginal))
+            alike = 1 / blocks.expand(blocks.sizes)  # in a block that had no mass so far
+            self.weights_.append(np.divide(marginal, mass, where=mass > 0, out=alike))
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
         """Return the features of samples: their block sums, flat."""
         check_is_fitted(self, "partition_")
-        samples = self._check(X, reset=False)
+        return self._features(self._check(X, reset=False))
+
+    def _features(self, samples: NDArray[Any]) -> NDArray[np.float64]:
         whole = Partition.uniform(samples.shape[:1], samples.shape[:1])
         cut = Partition((*whole.modes, *self.partition_.modes))
         return np.array(collect(samples, cut, workers=self.workers).core.reshape(len(samples), -1))
@@ -176,13 +190,3 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
-
-
-class Marginals:
-    """Marginals that add."""
-
-    def __init__(self, values: tuple[NDArray[np.float64], ...]) -> None:
-        self.values = values
-
-    def __add__(self, other: Marginals) -> Marginals:
-        return Marginals(tuple(a + b for a, b in zip(self.values, other.values)))

@@ -25,7 +25,8 @@ def block_sums(tensor: NDArray[Any], modes: tuple[Blocks, ...], unit: float | No
         for mode, blocks in enumerate(modes):
             others = tuple(other for other in range(tensor.ndim) if other != mode)
             marginals.append(core.sum(axis=others, dtype=np.float64))
-            core = _sum_mode(core, blocks, mode)
+            core = core if blocks.is_whole else _sum_mode(core, blocks, mode)
+        core = core.astype(np.float64, copy=core is tensor)  # never the user's own
         found = None if unit is None else moments(tensor.astype(np.float64, copy=False), unit)
     return Sums(core, tuple(marginals), bool(tensor.min() < 0), found, "numpy")
 
