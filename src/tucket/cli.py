@@ -127,7 +127,7 @@ def reduce(
     quiet: Quiet = False,
 ) -> None:
     """Reduce a tensor to a small model, and save that."""
-    from tucket import ltr
+    from tucket import kernels, ltr
 
     target = Path(f"{Path(data).name.split('.')[0] or 'tensor'}.model.npz") if output is None else output
     _check_output(target)
@@ -143,6 +143,8 @@ def reduce(
             "budget": budget,
         }
         wanted: Any = None if chosen and rank is None else _parse_rank(rank, source)
+        if blocks in ("uniform", "random") and refine is None:
+            kernels.read_once()
         model = ltr(source, wanted, rng=seed, workers=workers, progress=progress, **options)
     model.save(target)
     facts = {**_facts_of_model(model), "seconds": time.perf_counter() - began, "saved": str(target)}
@@ -308,10 +310,12 @@ def collect(
 ) -> None:
     """Save the statistics of a tensor under uniform blocks, of which all coarser models can be made, and which add."""
     import tucket as tk
+    from tucket import kernels
 
     _check_output(output)
     with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet) as progress:
         wanted: Any = _parse_rank(rank, source)
+        kernels.read_once()
         statistics = tk.collect(source, wanted, moments=True, workers=workers, progress=progress)
     statistics.save(output)
     _say(f"{statistics}\nSaved as {output}", quiet)

@@ -21,6 +21,7 @@ __all__ = [
     "check_workers",
     "entry_sums",
     "is_large",
+    "read_once",
     "residual",
     "write",
 ]
@@ -28,11 +29,20 @@ __all__ = [
 LARGE = 1 << 18
 """Entries from which compiled loops pay for loading their compiler."""
 
+ONCE = 1 << 24
+"""Entries from which they do so in a process that reads a tensor but once."""
+
 ENTRIES = 1 << 18
 """Entries of a sparse tensor from which another thread pays for starting it."""
 
 SHARE = 1 << 24
 """Bytes of a tensor from which another thread pays for starting it."""
+
+
+def read_once() -> None:
+    """Say that this process will read a tensor but once, so that it takes a large one for loading a compiler to pay."""
+    global LARGE
+    LARGE = ONCE
 
 
 def is_large(shape: tuple[int, ...]) -> bool:
