@@ -39,7 +39,10 @@ def test_demo(tmp_path: Path) -> None:
     done = run("demo", "-o", "new/picture.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     picture = tmp_path / "new" / "picture.png"
-    assert done.stdout.endswith(f"{picture.resolve()}\n")
+    assert f"side by side: {picture.resolve()}\n" in done.stdout
+    page = picture.with_suffix(".html")
+    assert done.stdout.endswith(f"{page.resolve()}\n")
+    assert "Two photographs" in page.read_text()
     assert picture.read_bytes().startswith(b"\x89PNG")
     rows = re.findall(
         r"^(2 x [\d x]+?) +(published|projection) +(random|uniform|segments) .* (0\.\d{4}) ", done.stdout, re.M
@@ -264,3 +267,21 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert running.returncode == 130
     assert errors == "tucket: interrupted; nothing was written\n"
     assert [path.name for path in tmp_path.iterdir()] == ["m.npz"]
+
+
+def test_report(tmp_path: Path, counts: Counts) -> None:
+    tk.ltr(counts, 3).save(tmp_path / "model.npz")
+    done = run("report", "model.npz", "x.npy", "-o", "page.html", "--title", "Counts", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"Open {(tmp_path / 'page.html').as_uri()}\n"
+    assert '"title": "Counts"' in (tmp_path / "page.html").read_text()
+    assert run("report", "model.npz", cwd=tmp_path).returncode == 0
+    for arguments, message in (
+        (("report", "x.npy"), "x.npy is not a tucket file"),
+        (("report", "model.npz", "none.npy"), "there is no file none.npy"),
+        (("report", "model.npz", "-o", "no/page.html"), "there is no folder"),
+    ):
+        done = run(*arguments, cwd=tmp_path)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1

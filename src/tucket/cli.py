@@ -252,6 +252,36 @@ def ranks(
 
 
 @app.command()
+def report(
+    model: Model,
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="The tensor, for its errors and its images.")
+    ] = None,
+    output: Output = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="What to call it; by default the name of the model.")] = None,
+    key: Key = None,
+    modes: Modes = None,
+    value: Value = None,
+    bins: Bins = None,
+    shape: Shape = None,
+    memory: Memory = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page about a model, which any browser opens without a network."""
+    from contextlib import nullcontext
+
+    from tucket import load
+    from tucket.report import write_report
+
+    _check_output(output)
+    held: Any = load(model)
+    opened = nullcontext() if data is None else _open(data, key, modes, value, bins, shape, memory)
+    with opened as source:
+        write_report(output, held, source, title=title or model.name)
+    _say(f"Open {output.absolute().as_uri()}", quiet)
+
+
+@app.command()
 def compare(
     data: Data,
     rank: Rank = None,

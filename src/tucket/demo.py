@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.axes import Axes
 from tucket.projection import ltr
+from tucket.report import write_report
 from tucket.text import table, times
 from tucket.tucker import BlockTucker
 
@@ -58,6 +60,11 @@ def run(picture: Path) -> None:
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(photographs, rows, picture)
     print(f"\nOriginals and approximations side by side: {picture.resolve()}")
+    page = picture.with_suffix(".html")
+    axes = Axes(("photograph", "row", "column", "colour"), (("temple", "flower"), None, None, ("red", "green", "blue")))
+    last = rows[-2 * len(RUNS) - 1].model  # the third rank from above, of segments
+    write_report(page, BlockTucker(last.core, last.partition, last.weights, axes), photographs, title="Two photographs")
+    print(f"A page about one of the models, to open in a browser: {page.resolve()}")
 
 
 def load_photographs() -> NDArray[np.uint8]:

@@ -95,8 +95,8 @@ def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", a
 def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: Any = None) -> Any:
     """Draw a slice of a tensor of images, its approximation, and what is left between them, side by side.
 
-    The slice has the two longest modes, and one of three or four, if it comes after them, for colour; `index` says
-    which of the indices of the other modes, by default the first.
+    The slice has two neighbouring modes of most alike size, and one of three or four, if it comes after them, for
+    colour; `index` says which of the indices of the other modes, by default the first.
     """
     x = np.asarray(x)
     if x.shape != model.shape:
@@ -128,18 +128,24 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
 
 
 def image_modes(shape: Sequence[int]) -> list[int]:
-    """Return the modes that make an image: the two longest, and one of three or four after them, for colour.
+    """Return the modes that make an image: neighbours of most alike size, and one of 3 or 4 after them, for colour.
 
     Examples
     --------
     >>> image_modes((9, 9, 512, 512, 3)), image_modes((92, 112, 400))
-    ([2, 3, 4], [1, 2])
+    ([2, 3, 4], [0, 1])
     """
     if len(shape) < 2:
         raise ValueError(f"a tensor of shape {tuple(shape)} has no slice that is an image; give at least two modes")
-    longest = sorted(sorted(range(len(shape)), key=lambda k: -shape[k])[:2])
-    colour = longest[-1] + 1
-    return [*longest, colour] if colour < len(shape) and shape[colour] in (3, 4) else longest
+
+    def alike(first: int) -> tuple[bool, float, int]:
+        low, high = sorted(shape[first : first + 2])
+        return low < 8, high / low, -low * high
+
+    first = min(range(len(shape) - 1), key=alike)
+    image = [first, first + 1]
+    colour = image[-1] + 1
+    return [*image, colour] if colour < len(shape) and shape[colour] in (3, 4) else image
 
 
 def model(model: Model) -> Any:

@@ -1,0 +1,206 @@
+"""A page about a model: one file, with all that it shows in it, that any browser opens without a network."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import __version__
+from tucket.model import Model
+from tucket.partition import Partition
+from tucket.plot import image_modes
+from tucket.ranks import information_curve
+from tucket.sources import as_source
+from tucket.sources.dense import SMALL, Array
+from tucket.statistics import Statistics, collect, halved
+from tucket.text import human_bytes, times
+from tucket.tucker import BlockTucker
+
+__all__ = ["make_report", "write_report"]
+
+CELLS = 1 << 17
+"""Entries of the core that the page works with; a larger one is cut coarser first."""
+
+PIXELS = 256
+"""Longest side of an image in the page."""
+
+IMAGES = 12
+"""Slices of the tensor that can be looked at."""
+
+LABELS = 40
+"""Labels of a block that are listed."""
+
+
+def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, title: str | None = None) -> None:
+    """Write the page, under a temporary name first, so that nobody meets half of it.
+
+    Parameters
+    ----------
+    path
+        Where to write it.
+    model : BlockTucker
+        What it is about.
+    data : array or source
+        The tensor, if its errors and, of images, the originals are to be shown.
+    title : str
+        What to call it.
+    """
+    target = Path(path)
+    text = make_report(model, data, title=title)
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def make_report(model: BlockTucker, data: Any = None, *, title: str | None = None) -> str:
+    """Return the page as text."""
+    if not isinstance(model, BlockTucker):
+        raise TypeError(
+            f"model: got a {type(model).__name__}; a report is about blocks: give a model of ltr's that is not refined"
+        )
+    source = None if data is None else as_source(data, shape=model.shape)
+    facts, errors = _facts(model), {}
+    if source is not None:
+        source = source.held()
+        errors = {
+            "KL divergence / sum": model.kl(source) / (float(model.core.sum()) or 1.0),
+            "relative error": model.relative_error(source),
+        }
+    page = {
+        "title": title or f"A model of a {times(model.shape)} tensor",
+        "facts": facts,
+        "errors": errors,
+        "modes": _modes(model),
+        **_numbers(model),
+        "lost": errors.get("KL divergence / sum"),
+        "pictures": _pictures(model, source.array if isinstance(source, Array) else None),
+        "version": __version__,
+    }
+    template = files("tucket").joinpath("report.html").read_text(encoding="utf-8")
+    # no text of the page's own may end the script that holds it
+    return template.replace("/*PAGE*/null", json.dumps(page).replace("<", "\\u003c"))
+
+
+def _facts(model: Model) -> dict[str, str]:
+    entries = int(np.prod(model.shape, dtype=np.float64))
+    return {
+        "shape": times(model.shape),
+        "rank": times(model.rank),
+        "parameters": f"{model.n_parameters:,}",
+        "entries of the tensor": f"{entries:,}",
+        "compression": f"{entries / model.n_parameters:,.1f} x",
+        "size of the model": human_bytes(model.n_parameters * model.dtype.itemsize),
+        "sum": f"{float(model.core.sum()):,.6g}",
+    }
+
+
+def _numbers(model: BlockTucker) -> dict[str, Any]:
+    """Return what the page computes every coarser model from: core, marginals, blocks, and the order of joining."""
+    grid = Partition.uniform(model.rank, halved(model.rank, CELLS))
+    statistics = collect(_masses(model), grid)
+    path = information_curve(_of_core(statistics)).joint
+    partition = model.partition.compose(grid)
+    return {
+        "shape": list(model.shape),
+        "core": _packed(statistics.core),
+        "rank": list(statistics.rank),
+        "labels": [_packed(blocks.labels.astype(np.int32)) for blocks in partition.modes],
+        "marginals": [_packed(marginal) for marginal in _marginals(model)],
+        "joins": _joins([point.partition for point in path]),
+    }
+
+
+def _of_core(statistics: Statistics) -> Statistics:
+    return collect(statistics.core, Partition.uniform(statistics.rank, statistics.rank))
+
+
+def _joins(partitions: list[Partition]) -> list[list[int]]:
+    """Tell a path of partitions by its steps: in which mode, and which block joins the one before it."""
+    steps = []
+    for fine, coarse in itertools.pairwise(partitions):
+        mode = next(k for k, (a, b) in enumerate(zip(fine.rank, coarse.rank)) if a != b)
+        kept = coarse[mode].starts
+        gone = next(at for at, start in enumerate(fine[mode].starts) if at >= len(kept) or kept[at] != start)
+        steps.append([mode, gone])
+    return steps
+
+
+def _masses(model: BlockTucker) -> NDArray[np.float64]:
+    """Return the sum of the model over each block."""
+    masses = model.core.astype(np.float64)
+    for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights)):
+        masses = masses * blocks.sum(weights).reshape(-1, *(1,) * (masses.ndim - mode - 1))
+    return masses
+
+
+def _marginals(model: BlockTucker) -> list[NDArray[np.float64]]:
+    masses, found = _masses(model), []
+    for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights)):
+        whole = blocks.sum(weights)
+        share = np.divide(weights, blocks.expand(whole), where=blocks.expand(whole) > 0, out=np.zeros(blocks.size))
+        others = tuple(k for k in range(masses.ndim) if k != mode)
+        found.append(blocks.expand(masses.sum(axis=others)) * share)
+    return found
+
+
+def _modes(model: BlockTucker) -> list[dict[str, Any]]:
+    """Return names and blocks of the modes, in words."""
+    names = [f"mode {k}" for k in range(len(model.shape))] if model.axes is None else model.axes.names
+    return [{"name": name, "blocks": [_words(block) for block in model.blocks(k)]} for k, name in enumerate(names)]
+
+
+def _words(block: Any) -> dict[str, Any]:
+    if block.labels is not None:
+        shown, more = block.labels[:LABELS], len(block.labels) - LABELS
+        text = ", ".join(map(str, shown)) + (f" and {more} more" if more > 0 else "")
+    elif isinstance(block.indices, slice):
+        text = f"{block.indices.start} to {block.indices.stop - 1}"
+    else:
+        shown, more = block.indices[:LABELS], len(block.indices) - LABELS
+        text = ", ".join(map(str, shown)) + (f" and {more} more" if more > 0 else "")
+    return {"mass": block.mass, "members": text}
+
+
+def _pictures(model: BlockTucker, x: NDArray[Any] | None) -> dict[str, Any] | None:
+    """Return which slices are images, and some of the originals, made small."""
+    modes = image_modes(model.shape) if len(model.shape) > 1 else []
+    if not modes or min(model.shape[k] for k in modes[:2]) < 8:
+        return None
+    others = [k for k in range(len(model.shape)) if k not in modes]
+    counts = [model.shape[k] for k in others]
+    places = [np.unravel_index(n, counts) for n in np.unique(np.linspace(0, np.prod(counts) - 1, IMAGES).astype(int))]
+    step = max(1, -(-max(model.shape[k] for k in modes[:2]) // PIXELS))
+    pictures: dict[str, Any] = {
+        "modes": modes,
+        "others": others,
+        "places": [[int(i) for i in place] for place in places],
+        "step": step,
+    }
+    if x is None or x.nbytes > SMALL:
+        return pictures
+    top = float(x.max()) or 1.0
+    shown = []
+    for place in pictures["places"]:
+        where = tuple(
+            (slice(None, None, step) if k in modes[:2] else slice(None)) if k in modes else place[others.index(k)]
+            for k in range(x.ndim)
+        )
+        shown.append(_packed(np.round(255 * (x[where] / top)).astype(np.uint8)))
+    return {**pictures, "originals": shown, "top": top}
+
+
+def _packed(array: NDArray[Any]) -> dict[str, Any]:
+    """Return an array as text."""
+    plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    return {"type": plain.dtype.name, "shape": list(array.shape), "data": base64.b64encode(plain.tobytes()).decode()}
