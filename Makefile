@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test lint bench docs clean help
 .DELETE_ON_ERROR:
 
 help:            ## what can be made
@@ -23,9 +23,14 @@ bench: .venv/dev ## measure every case against its baseline; keep and draw the r
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.ntd
 	$(BIN)/python -m benchmarks.sources
+	$(BIN)/python -m benchmarks.estimator
+
+docs: .venv/docs ## the documentation, in build/docs; warnings are errors
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "Open build/docs/index.html"
 
 clean:           ## remove what was set up and made
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist docs/examples docs/generated .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 .venv/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tucket needs Python 3.11 or newer; try: make PYTHON=python3.12")'

@@ -6,6 +6,7 @@ python -m benchmarks.estimator
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 import tucket as tk
 from benchmarks.measure import machine, seconds
+from benchmarks.plot import README, fill, kept_tables
 
 RESULTS = Path(__file__).parent / "results" / "estimator.json"
 
@@ -26,26 +28,30 @@ def main() -> None:
         json.dumps({"date": date.today().isoformat(), "machine": machine(), "rows": rows}, indent=1) + "\n"
     )
     print(f"kept in {RESULTS}")
+    README.write_text(fill(README.read_text(), kept_tables()))
 
 
 def measure(features: tuple[int, ...] = (6, 12, 16), splits: int = 5) -> Iterator[dict[str, Any]]:
     """Compare methods with as many features: mean accuracy over splits, median time of fit and transform."""
     from sklearn.datasets import load_digits
     from sklearn.decomposition import NMF, PCA
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import train_test_split
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    warnings.simplefilter("ignore", ConvergenceWarning)  # NMF as it comes stops before it has converged
     digits = load_digits()
     pixels, images, y = digits.data, digits.images, digits.target
     print(f"{'features':>8}  {'method':24} {'fit_transform':>13} {'accuracy':>9}")
     for count in features:
         grid = {6: (2, 3), 12: (4, 3), 16: (4, 4)}.get(count, (1, count))
         ways: dict[str, tuple[Any, Any]] = {
-            "LTR, pixels": (tk.LTR(rank=(None, count)), pixels),
-            "LTR, rows and columns": (tk.LTR(rank=(None, *grid)), images),
-            "NMF": (NMF(count, init="nndsvda", max_iter=500, tol=1e-3, random_state=0), pixels),
+            "LTR, segments": (tk.LTR(rank=(None, count), blocks="segments"), pixels),
+            "LTR, clusters": (tk.LTR(rank=(None, count)), pixels),
+            "LTR, rows and columns": (tk.LTR(rank=(None, *grid), blocks="segments"), images),
+            "NMF": (NMF(count, random_state=0), pixels),
             "PCA": (PCA(count, random_state=0), pixels),
         }
         for name, (method, x) in ways.items():

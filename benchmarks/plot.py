@@ -130,9 +130,19 @@ def fill(readme: str, tables: dict[str, str]) -> str:
     return readme
 
 
+def features(result: dict[str, Any]) -> str:
+    """Write the table of digits from few features."""
+    lines = ["| features | method | fit and transform | accuracy |", "|---|---|---|---|"]
+    lines += [
+        f"| {row['features']} | {row['method']} | {1000 * row['seconds']:.1f} ms | {row['accuracy']:.3f} |"
+        for row in result["rows"]
+    ]
+    return "\n".join(lines)
+
+
 def kept_tables() -> dict[str, str]:
     """Return the tables of the kept results."""
-    makers = {"cpu.json": faces, "ntd.json": decompositions}
+    makers = {"cpu.json": faces, "ntd.json": decompositions, "estimator.json": features}
     return {name: make(json.loads((RESULTS / name).read_text())) for name, make in makers.items()}
 
 

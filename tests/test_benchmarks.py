@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import geometry, ntd, scaling, sources, suite
+from benchmarks import estimator, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.plot import STYLES, decompositions, draw, draw_ntd
@@ -115,3 +115,10 @@ def test_the_page_on_scaling_shows_the_kept_results() -> None:
         pytest.skip("nothing was kept yet")
     page = scaling.PAGE.read_text()
     assert scaling.fill_page(page, json.loads(sources.RESULTS.read_text())) == page
+
+
+def test_features_of_digits_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(estimator.measure((6,), 1))
+    assert {row["method"] for row in rows} >= {"LTR, segments", "NMF", "PCA"}
+    assert all(row["seconds"] > 0 and 0.3 < row["accuracy"] < 1 for row in rows)
+    assert "accuracy" in capsys.readouterr().out

@@ -1,8 +1,10 @@
-"""What the README says must work when it is pasted."""
+"""What the README and the pages of the documentation say must work when it is pasted."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +12,28 @@ from pathlib import Path
 import pytest
 from benchmarks.plot import fill, kept_tables
 
+import tucket as tk
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.S))
+CODE = [
+    pytest.param(code, id=f"{page.stem}-{number}")
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+]
+
+
+@pytest.mark.parametrize("code", CODE)
 def test_python(code: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -30,6 +46,28 @@ def test_commands_exist() -> None:
 def test_links_lead_to_files() -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", README):
         assert (ROOT / link).exists(), link
+
+
+def test_documentation_is_built_without_a_warning(tmp_path: Path) -> None:
+    """In a copy, since examples and pages of the API are written beside the sources."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("examples", "generated"))
+    shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "build"],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {path.stem for path in (tmp_path / "build").rglob("*.html")}
+    assert {"idea", "method", "cookbook", "plot_digits", "plot_geometry", "tucket.ltr", "tucket.LTR"} <= pages
+
+
+def test_every_public_name_is_documented() -> None:
+    listed = set(re.findall(r"^   (\w+)$", (ROOT / "docs" / "api.rst").read_text(), re.M))
+    assert set(tk.__all__) <= listed
 
 
 def test_figures_are_those_of_the_kept_results() -> None:

@@ -185,6 +185,7 @@ def _pictures(model: BlockTucker, x: NDArray[Any] | None) -> dict[str, Any] | No
         "modes": modes,
         "others": others,
         "places": [[int(i) for i in place] for place in places],
+        "names": [_place_name(model, others, place) for place in places],
         "step": step,
     }
     if x is None or x.nbytes > SMALL:
@@ -198,6 +199,17 @@ def _pictures(model: BlockTucker, x: NDArray[Any] | None) -> dict[str, Any] | No
         )
         shown.append(_packed(np.round(255 * (x[where] / top)).astype(np.uint8)))
     return {**pictures, "originals": shown, "top": top}
+
+
+def _place_name(model: BlockTucker, modes: list[int], place: Any) -> str:
+    """Return the indices of a slice in words."""
+    words = []
+    for mode, index in zip(modes, place):
+        axes = model.axes
+        labels = None if axes is None else axes.labels[mode]
+        name = f"mode {mode}" if axes is None else axes.names[mode]
+        words.append(f"{name} {index}" if labels is None else f"{name} {labels[index]}")
+    return ", ".join(words) or "all"
 
 
 def _packed(array: NDArray[Any]) -> dict[str, Any]:
