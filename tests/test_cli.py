@@ -233,7 +233,7 @@ def test_compare(tmp_path: Path) -> None:
         (("expand", "m.npz", "-o", "no/y.npy"), 1, "there is no folder"),
         (("expand", "m.npz", "-o", "y.npy", "--dtype", "int8"), 1, "dtype: cannot use 'int8'; give float32 or float64"),
         (("ranks", "none.npy"), 1, "there is no file none.npy"),
-        (("ranks", "x.npy", "--retain", "2"), 1, "retain: the finest model"),
+        (("ranks", "x.npy", "--retain", "2"), 2, "2.0 is no share; give numbers above 0, up to 1"),
         (("compare", "x.npy"), 2, "--rank"),
         (("compare", "x.npy", "--rank", "99"), 1, "mode 0: rank 99 is larger than its size 12"),
         (("reduce", "x.npy", "--rank", "2", "--retain", "0.5"), 1, "contradict each other"),
@@ -285,3 +285,57 @@ def test_report(tmp_path: Path, counts: Counts) -> None:
         assert done.returncode == 1
         assert message in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_nothing_that_matters_is_overwritten(tmp_path: Path, counts: Counts) -> None:
+    """Not the data, no device, no other run's model; a link stays one, and permissions stay."""
+    done = run("reduce", "x.npy", "--rank", "2", "-o", "x.npy", cwd=tmp_path)
+    assert (done.returncode, "it is what is read, and would be lost" in done.stderr) == (1, True)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), counts)
+    os.mkfifo(tmp_path / "pipe")
+    tk.ltr(counts, 2).save(tmp_path / "m.npz")
+    for arguments in (("reduce", "x.npy", "--rank", "2", "-o", "pipe"), ("expand", "m.npz", "-o", "pipe")):
+        done = run(*arguments, cwd=tmp_path)
+        assert (done.returncode, "it is no regular file" in done.stderr) == (1, True)
+    assert (tmp_path / "pipe").is_fifo()
+    for name in ("run.2024.01.npy", "run.2024.02.npy"):
+        np.save(tmp_path / name, counts)
+        assert json.loads(run("reduce", name, "--rank", "2", "--json", cwd=tmp_path).stdout)["saved"] == (
+            name.replace(".npy", ".model.npz")
+        )
+    done = run("reduce", "run*.parquet", "--rank", "2", cwd=tmp_path)
+    assert (done.returncode, "--output" in done.stderr) == (2, True)
+    (tmp_path / "real.npy").touch(mode=0o600)
+    (tmp_path / "link.npy").symlink_to("real.npy")
+    assert run("expand", "m.npz", "-o", "link.npy", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "link.npy").is_symlink()
+    assert (tmp_path / "real.npy").stat().st_mode & 0o777 == 0o600
+    assert np.load(tmp_path / "real.npy").shape == counts.shape
+
+
+def test_models_and_curves_of_statistics(tmp_path: Path, counts: Counts) -> None:
+    statistics = tk.collect(counts, (6, 5, 4), moments=True)
+    statistics.save(tmp_path / "s.npz")
+    assert run("reduce", "s.npz", "--rank", "2", "-o", "m.npz", cwd=tmp_path).returncode == 0
+    assert tk.load(tmp_path / "m.npz") == tk.ltr(statistics, 2)
+    rows = json.loads(run("ranks", "s.npz", "--retain", "0.05", "--json", cwd=tmp_path).stdout)
+    assert rows[0]["rank"] == list(tk.information_curve(statistics).retain(0.05).rank)
+    done = run("ranks", "s.npz", "--retain", "0.99", "0.05", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "The finest model that was looked at, of rank 6 x 5 x 4, keeps" in done.stdout
+    assert run("compare", "s.npz", "--rank", "2", cwd=tmp_path).returncode == 1
+
+
+def test_bad_values_in_a_comparison(tmp_path: Path) -> None:
+    x = np.ones((4, 5))
+    x[1, 2] = np.nan
+    np.save(tmp_path / "nan.npy", x)
+    done = run("compare", "nan.npy", "--rank", "2", cwd=tmp_path)
+    assert (done.returncode, "x[1, 2] is nan" in done.stderr) == (1, True)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    for arguments, code in (
+        (("reduce", "nan.npy", "--rank", "3²"), 2),
+        (("ranks", "nan.npy", "--retain", "-1"), 2),
+        (("collect", "rows.csv", "--modes", "a", "--bins", "a=0,x", "--rank", "1", "-o", "y.npz"), 2),
+    ):
+        assert run(*arguments, cwd=tmp_path).returncode == code

@@ -87,3 +87,19 @@ def test_a_model_draws_itself(x: Any) -> None:
     assert len(tk.ltr(x, 3).plot().axes) == 3 + 2 + 2  # blocks, cores and their scales
     assert len(tk.ntd(x, 2).model.plot().axes) == 2 + 2
     assert tk.ltr([1.0, 2, 3], 2).plot()
+
+
+def test_peaks_of_long_modes_are_seen() -> None:
+    x = np.ones((20_000, 3))
+    x[::997] = 50
+    ax = plot.blocks(tk.ltr(x, (50, 2), blocks="uniform"), 0)
+    heights = [bar.get_height() for bar in ax.patches]
+    assert len(heights) <= plot.LONGEST
+    assert sum(height > 100 for height in heights) == len(x[::997])
+
+
+def test_models_of_one_mode() -> None:
+    model = tk.ntd(np.random.default_rng(0).random(50), 5).model
+    assert model.plot()
+    with pytest.raises(TypeError, match="got a Tucker, which has no blocks"):
+        plot.blocks(model, 0)  # type: ignore[arg-type]

@@ -164,3 +164,13 @@ def test_progress_is_told() -> None:
 def test_bad_choices(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         tk.ltr(np.ones((2, 3, 4)), **arguments)
+
+
+def test_modes_that_know_nothing_of_each_other() -> None:
+    """What is left of their information is rounding, of which nothing is to be kept."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        assert tk.ltr(rng.poisson(540, 20).astype(np.float64), retain=0.9).rank == (1,)
+        product = np.outer(rng.integers(1, 900, 20), rng.integers(1, 900, 30))
+        assert tk.ltr(product, retain=0.9).rank == (1, 1)
+        assert tk.information_curve(product).joint[-1].kept == 1

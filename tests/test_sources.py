@@ -562,3 +562,16 @@ def test_negative_duplicates_are_not_hidden_in_their_sum() -> None:
     for moments in (False, True):
         with pytest.raises(ValueError, match=r"x\[1, 2\] is -1.0"):
             tk.collect(source, 1, moments=moments)
+
+
+def test_small_arrays_of_dask_are_not_cut_too_fine() -> None:
+    """A search goes over them again and again: in few chunks, kept where the work is done."""
+    import dask.array as da
+
+    x = np.random.default_rng(0).random((40, 40))
+    source = tk.open(da.from_array(x, chunks=2))
+    assert source.n_chunks == 400
+    assert source.held().n_chunks == 1
+    assert tk.ltr(da.from_array(x, chunks=2), 5).kl(x) <= tk.ltr(x, 5, blocks="uniform").kl(x)
+    with pytest.raises(TypeError, match="compute=False is for arrays of dask's, not for streams"):
+        tk.collect(iter([x]), (None, 2), compute=False)

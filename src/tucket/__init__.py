@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tucket import geometry, metrics
+    from tucket import geometry, metrics, plot
     from tucket.axes import Axes
     from tucket.blocks import Blocks
     from tucket.decompose import ntd
@@ -60,6 +60,7 @@ __all__ = [
     "metrics",
     "ntd",
     "open",
+    "plot",
 ]
 
 _HOMES = {
@@ -91,17 +92,20 @@ _HOMES = {
 """Where each name lives: it is imported when it is first asked for, so that nobody waits for what he does not use."""
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(f"tucket.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    try:
-        return import_module(f"tucket.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"tucket.{name}":
-            raise
-        raise AttributeError(f"module 'tucket' has no attribute {name!r}") from None
+if not TYPE_CHECKING:  # who reads types is to be told of names that there are not
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            value = getattr(import_module(f"tucket.{_HOMES[name]}"), name)
+            globals()[name] = value
+            return value
+        if name.isidentifier() and not name.startswith("_"):
+            try:
+                return import_module(f"tucket.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"tucket.{name}":
+                    raise
+        raise AttributeError(f"module 'tucket' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

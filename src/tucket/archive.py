@@ -7,14 +7,15 @@ import secrets
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["build", "read", "write"]
+__all__ = ["build", "check_target", "kind_of", "read", "replacing", "write"]
 
 Built = TypeVar("Built")
 
@@ -25,25 +26,48 @@ DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeE
 """What NumPy and zipfile raise, beside errors of their own, on files that are not what they say."""
 
 
-def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays under a temporary name beside `path`, then rename: a reader sees all or nothing."""
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """Return where a file is to be written, through links; refuse what could not be replaced by one."""
     target = Path(path).resolve()  # a link stays one
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name in it")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"cannot write {path}: it is no regular file, and would be replaced by one; give another name")
+    return target
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary name beside a path, and rename it in the end: a reader sees all or nothing."""
+    target = check_target(path)
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    header = {"format": np.array(FORMAT), "version": np.array(VERSION), "kind": np.array(kind)}
     try:
-        with temporary.open("xb") as file:
-            np.savez(file, allow_pickle=False, **header, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         if target.exists():
             shutil.copymode(target, temporary)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays, whole or not at all."""
+    header = {"format": np.array(FORMAT), "version": np.array(VERSION), "kind": np.array(kind)}
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        np.savez(file, allow_pickle=False, **header, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """Return what an archive holds, or None where the file is no archive of tucket's."""
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return str(archive["kind"].item()) if archive["format"].item() == FORMAT else None
+    except (*DAMAGE, TypeError, zipfile.BadZipFile):
+        return None
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json as json_format
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from tucket.sources.source import Progress, Report, Source
+    from tucket.sources.source import Progress, Report
 
 __all__ = ["app", "main"]
 
@@ -129,10 +130,10 @@ def reduce(
     """Reduce a tensor to a small model, and save that."""
     from tucket import kernels, ltr
 
-    target = Path(f"{Path(data).name.split('.')[0] or 'tensor'}.model.npz") if output is None else output
-    _check_output(target)
+    target = _default_output(data) if output is None else output
+    _check_output(target, data)
     began = time.perf_counter()
-    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet or json) as progress:
+    with _open(data, key, modes, value, bins, shape, memory, True) as source, _progress(quiet or json) as progress:
         chosen = retain is not None or max_parameters is not None
         options: dict[str, Any] = {
             "retain": retain,
@@ -185,22 +186,17 @@ def expand(
     quiet: Quiet = False,
 ) -> None:
     """Write the whole tensor that a model stands for, as .npy."""
-    import secrets
-
     import numpy as np
 
     from tucket import load
+    from tucket.archive import replacing
 
-    _check_output(output)
+    _check_output(output, model)
     held = load(model)
     if dtype is not None:
         held = held.astype(dtype)
-    temporary = output.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
+    with replacing(output) as temporary:
         held.to_tensor(out=np.lib.format.open_memmap(temporary, "w+", held.dtype, held.shape), workers=workers)
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
     _tell({"shape": list(held.shape), "dtype": str(held.dtype), "saved": str(output)}, False, quiet)
 
 
@@ -225,15 +221,19 @@ def ranks(
     from tucket import information_curve
     from tucket.text import table, times
 
-    wanted = [*(retain or []), *(shares or [])] or [0.5, 0.8, 0.9, 0.95, 0.99]
-    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet or json) as progress:
+    wanted = sorted([*(retain or []), *(shares or [])]) or [0.5, 0.8, 0.9, 0.95, 0.99]
+    for share in wanted:
+        if not 0 < share <= 1:
+            raise typer.BadParameter(f"{share} is no share; give numbers above 0, up to 1", param_hint="--retain")
+    with _open(data, key, modes, value, bins, shape, memory, True) as source, _progress(quiet or json) as progress:
         curve = information_curve(source, workers=workers, progress=progress)
-        size = source.size
-    points = [curve.retain(share) for share in wanted]
+        size = math.prod(source.shape)
+    finest = curve.joint[0]
+    points = [(share, curve.retain(share)) for share in wanted if finest.kept >= share]
     if json:
         rows = [
             {"retain": share, "kept": p.kept, "rank": list(p.rank), "n_parameters": p.n_parameters, "kl": p.kl}
-            for share, p in zip(wanted, points)
+            for share, p in points
         ]
         print(json_format.dumps(rows, indent=1))
         return
@@ -245,10 +245,12 @@ def ranks(
                     f"{share:.0%}", f"{p.kept:.1%}", times(p.rank), f"{p.n_parameters:,}",
                     f"{size / p.n_parameters:,.1f} x", f"{p.kl / (curve.total or 1):.5f}",
                 )
-                for share, p in zip(wanted, points)
+                for share, p in points
             ],
         )
     )  # fmt: skip
+    if len(points) < len(wanted):
+        print(f"The finest model that was looked at, of rank {times(finest.rank)}, keeps {finest.kept:.1%}.")
 
 
 @app.command()
@@ -268,14 +270,14 @@ def report(
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a model, which any browser opens without a network."""
-    from contextlib import nullcontext
-
     from tucket import load
     from tucket.report import write_report
 
     _check_output(output)
     held: Any = load(model)
-    opened = nullcontext() if data is None else _open(data, key, modes, value, bins, shape, memory)
+    opened: AbstractContextManager[Any] = nullcontext()
+    if data is not None:
+        opened = _open(data, key, modes, value, bins, shape, memory)
     with opened as source:
         write_report(output, held, source, title=title or model.name)
     _say(f"Open {output.absolute().as_uri()}", quiet)
@@ -342,7 +344,7 @@ def collect(
     import tucket as tk
     from tucket import kernels
 
-    _check_output(output)
+    _check_output(output, data)
     with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet) as progress:
         wanted: Any = _parse_rank(rank, source)
         kernels.read_once()
@@ -374,7 +376,7 @@ def merge(
             elif along is None:
                 total = total + part
             else:
-                total = total.append(part, int(along) if along.lstrip("-").isdigit() else along)
+                total = total.append(part, int(along) if along.lstrip("-").isdecimal() else along)
         except (IndexError, ValueError) as error:
             raise ValueError(f"{path} does not fit those before it: {error}") from error
     assert total is not None
@@ -404,9 +406,15 @@ def _open(
     bins: list[str] | None,
     shape: str | None,
     memory: str | None,
-) -> Source:
+    statistics: bool = False,
+) -> AbstractContextManager[Any]:
+    """Open a tensor, or, where these will do, statistics of one."""
+    from tucket import Statistics
     from tucket import open as open_source
+    from tucket.archive import kind_of
 
+    if statistics and kind_of(data) == "Statistics":
+        return nullcontext(Statistics.load(data))
     given = {
         "key": key,
         "modes": modes and modes.split(","),
@@ -421,18 +429,21 @@ def _parse_bins(text: str) -> tuple[str, Any]:
     column, sign, length = text.rpartition("=")
     if not sign:
         raise typer.BadParameter(f"{text!r}: give a column and its bins, as in time=1h", param_hint="--bins")
-    if length.isdigit():
+    if length.isdecimal():
         return column, int(length)
-    return column, [float(edge) for edge in length.split(",")] if "," in length else length
+    try:
+        return column, [float(edge) for edge in length.split(",")] if "," in length else length
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint="--bins") from None
 
 
 def _parse_size(text: str, option: str = "--shape") -> int:
-    if not text.strip().isdigit():
+    if not text.strip().isdecimal():
         raise typer.BadParameter(f"{text!r} is no number", param_hint=option)
     return int(text)
 
 
-def _parse_rank(text: str | None, source: Source) -> object:
+def _parse_rank(text: str | None, source: Any) -> object:
     """Read 10, or 10,-,20, or user=10,hour=24."""
     if text is None:
         raise typer.BadParameter(f"is missing; the tensor is of shape {source.shape}", param_hint="--rank")
@@ -446,17 +457,28 @@ def _parse_rank(text: str | None, source: Source) -> object:
     return tuple(map(number, text.split(","))) if "," in text else number(text)
 
 
-def _check_output(path: Path) -> None:
-    """Refuse, before any work is done, what could not be written to."""
+def _check_output(path: Path, data: str | Path | None = None) -> None:
+    """Refuse, before any work is done, what could not be written to, and what is read."""
     import os
 
-    folder = path.absolute().parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {folder}")
-    if path.is_dir():
-        raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name in it")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"cannot write {path}: the folder {folder} may not be written to")
+    from tucket.archive import check_target
+
+    target = check_target(path)
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"cannot write {path}: the folder {target.parent} may not be written to")
+    if data is not None and target.exists() and Path(data).exists() and target.samefile(data):
+        raise ValueError(f"cannot write {path}: it is what is read, and would be lost; give another name")
+
+
+def _default_output(data: str) -> Path:
+    """Return the name of a model of some data: theirs, without what says what kind of file they are."""
+    from tucket.sources.files import READERS
+
+    name = Path(data).name
+    if any(mark in name for mark in "*?["):
+        raise typer.BadParameter("is missing; it is needed for several files", param_hint="--output")
+    suffix = max((each for each in READERS if name.lower().endswith(each)), key=len, default="")
+    return Path(f"{name[: len(name) - len(suffix)] or 'tensor'}.model.npz")
 
 
 @contextmanager
@@ -486,15 +508,12 @@ def _progress(quiet: bool) -> Iterator[Report | None]:
 
 
 def _facts_of_model(model: Any) -> dict[str, Any]:
-    size = 1
-    for extent in model.shape:
-        size *= extent
     return {
         "kind": type(model).__name__,
         "shape": list(model.shape),
         "rank": list(model.rank),
         "parameters": model.n_parameters,
-        "compression": size / model.n_parameters,
+        "compression": math.prod(model.shape) / model.n_parameters,
         "dtype": str(model.dtype),
         **({} if model.axes is None else {"modes": list(model.axes.names)}),
     }

@@ -15,6 +15,7 @@ from tucket.decompose import ntd
 from tucket.metrics import kl, relative_error
 from tucket.model import Model
 from tucket.projection import ltr
+from tucket.sources.dense import as_tensor, check_values
 from tucket.tucker import Tucker
 
 __all__ = ["Entry", "compare"]
@@ -36,15 +37,17 @@ def compare(x: NDArray[Any], rank: Sequence[int], *, workers: int | None = None,
 
     The divergence is told for each unit of the total.
     """
-    x = np.asarray(x)
+    x = check_values(as_tensor(x))
     total = float(x.sum(dtype=np.float64)) or 1.0
     ltr(x[(slice(0, 2),) * x.ndim], 1)  # so that the first does not pay for what is set up once
     for method, fit in methods(x, rank, workers, rng):
         began = time.perf_counter()
         try:
             model = fit()
-        except (ArithmeticError, ValueError, np.linalg.LinAlgError):  # a peer's own trouble, such as a singular matrix
-            continue
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+            if not method.startswith("TensorLy"):
+                raise
+            continue  # its own trouble, such as a singular matrix
         seconds = time.perf_counter() - began
         if isinstance(model, Model):
             error, divergence = model.relative_error(x), model.kl(x)

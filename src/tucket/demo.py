@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.archive import replacing
 from tucket.axes import Axes
 from tucket.projection import ltr
 from tucket.report import write_report
@@ -107,9 +108,5 @@ def draw(photographs: NDArray[Any], rows: list[Row], picture: Path) -> None:
             place.imshow(np.clip(image / 255, 0, 1))
             place.set(xticks=[], yticks=[])
         line[0].set_ylabel(f"{variant}: {blocks}", fontsize=10)
-    temporary = picture.with_name(f".{picture.name}.tmp")
-    try:
+    with replacing(picture) as temporary:
         figure.savefig(temporary, dpi=90, format="png")
-        temporary.replace(picture)
-    finally:
-        temporary.unlink(missing_ok=True)

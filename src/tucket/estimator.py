@@ -50,7 +50,7 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     weights_ : list of arrays
         Each index's share of its block, a mode at a time.
     labels_ : array of int
-        The block of each training sample: its own number, if the samples have no rank.
+        The block of each sample that the blocks were learned from: its own number, if the samples have no rank.
     n_features_in_ : int
         Size of the second mode of `X`, which scikit-learn calls so.
     sample_shape_ : tuple of int
@@ -128,7 +128,8 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
         most = as_index(self.rank)
         if most is not None:
-            check_mode_rank(most, max(most, 1), 1)
+            if most < 1:
+                check_mode_rank(most, shape[1], 1)
             return (None, *(min(most, size) for size in shape[1:]))
         return one_a_mode(self.rank, shape, "rank") if self.rank is not None else (None,) * len(shape)
 
@@ -166,7 +167,10 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return samples
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
-        """Return minus the divergence of samples from what their features stand for, over their total."""
+        """Return minus the divergence of samples from what their features stand for, over their total.
+
+        Mass at an index that had none when the weights were learned, though its block had, makes it minus infinity.
+        """
         from tucket.metrics import kl
 
         check_is_fitted(self, "partition_")

@@ -25,16 +25,24 @@ __all__ = ["blocks", "core", "errors", "information", "model", "slices"]
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
 MARKS = "osD^vPX*"
 
+LONGEST = 600
+"""Bars of a marginal, at most."""
+
 
 def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
     """Draw the blocks of a mode over its marginal: neighbouring colours are different blocks."""
+    if not isinstance(model, BlockTucker):
+        raise TypeError(f"model: got a {type(model).__name__}, which has no blocks; give a model of ltr's")
     ax = _axes(ax)
     number = find_mode(mode, model.axes, len(model.shape))
     marginal = _marginal(model, number)
     labels = model.partition[number].labels
-    places = np.arange(len(marginal))
+    # of a long mode the largest of some neighbours is shown, since a bar thinner than a pixel is not seen
+    first = np.unique(np.linspace(0, len(marginal), min(len(marginal), LONGEST), endpoint=False).astype(int))
+    heights = np.maximum.reduceat(marginal, first)
+    widths = np.diff(np.append(first, len(marginal)))
     shades = np.array([COLOURS[label % 6] for label in range(model.rank[number])])
-    ax.bar(places, marginal, width=1.0, color=shades[labels], linewidth=0)
+    ax.bar(first - 0.5, heights, width=widths, align="edge", color=shades[labels[first]], linewidth=0)
     edges = np.flatnonzero(labels[1:] != labels[:-1]) + 0.5
     if len(edges) <= 100:
         ax.vlines(edges, 0, marginal.max(initial=0), color="white", linewidth=0.5)
@@ -48,14 +56,17 @@ def core(model: Model, modes: tuple[int | str, int | str] = (0, 1), *, ax: Any =
     """Draw the core of a model, summed over all but two modes, in the order of its blocks."""
     ax = _axes(ax)
     count = len(model.shape)
-    first, second = (find_mode(mode, model.axes, count) for mode in modes)
-    if first == second:
+    first, second = (find_mode(mode, model.axes, count) for mode in (modes if count > 1 else (0, 0)))
+    if count > 1 and first == second:
         raise ValueError(f"modes: got {modes}; give two different ones")
     held = model.core.astype(np.float64)
     flat = held.sum(axis=tuple(k for k in range(count) if k not in (first, second)))
-    image = ax.imshow(flat if first < second else flat.T, cmap="cividis", aspect="auto", interpolation="nearest")
+    flat = flat.reshape(1, -1) if count == 1 else flat if first < second else flat.T
+    image = ax.imshow(flat, cmap="cividis", aspect="auto", interpolation="nearest")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     ax.figure.colorbar(image, ax=ax, label="sum of the block")
-    ax.set(ylabel=f"blocks of {_name(model, first)}", xlabel=f"blocks of {_name(model, second)}")
+    ax.set(ylabel=f"blocks of {_name(model, first)}" if count > 1 else "", xlabel=f"blocks of {_name(model, second)}")
     ax.set_title(f"core, {' x '.join(map(str, model.rank))}", fontsize=10)
     return ax
 
@@ -153,15 +164,19 @@ def model(model: Model) -> Any:
     from matplotlib import pyplot as plt
 
     count = len(model.shape)
-    pairs = [(k, k + 1) for k in range(min(count - 1, 2))]
+    pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]
     shown = list(range(count)) if isinstance(model, BlockTucker) else []
-    figure, axes = plt.subplots(1, len(shown) + len(pairs), figsize=(3.6 * (len(shown) + len(pairs)), 3), squeeze=False)
-    places = iter(axes[0])
+    total = len(shown) + len(pairs)
+    columns = min(total, 4)
+    rows = -(-total // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3.2 * rows), squeeze=False, layout="constrained")
+    places = list(axes.ravel())
     for mode, ax in zip(shown, places):
         blocks(model, mode, ax=ax)  # type: ignore[arg-type]
-    for pair in pairs:
-        core(model, pair, ax=next(places))
-    figure.tight_layout()
+    for pair, ax in zip(pairs, places[len(shown) :]):
+        core(model, pair, ax=ax)
+    for ax in places[total:]:
+        ax.remove()
     return figure
 
 

@@ -183,9 +183,11 @@ def information_curve(
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
     """Yield the finest point and ever coarser ones: each joins the neighbours that lose least a parameter saved."""
     whole, kept, total = tensor_correlation(statistics), total_correlation(statistics.core), statistics.total
+    # it is a difference of entropies: below this, all of it is rounding
+    least = 1e-13 * (math.log(max(total, 1.0)) + sum(math.log(size) + 1 for size in statistics.shape))
     core = Shrinking(statistics.core / (total or 1.0), modes)
     while True:
-        share = min(1.0, max(0.0, kept / whole)) if whole > 0 else 1.0
+        share = min(1.0, max(0.0, kept / whole)) if whole > least else 1.0
         grid = Partition.from_starts(statistics.rank, core.starts)
         yield Point(statistics.partition.compose(grid), total * max(0.0, whole - kept), share)
         step = core.cheapest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-import secrets
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import __version__
+from tucket.archive import check_target, replacing
 from tucket.model import Model
 from tucket.partition import Partition
 from tucket.plot import image_modes
@@ -53,14 +53,10 @@ def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, titl
     title : str
         What to call it.
     """
-    target = Path(path)
+    check_target(path)
     text = make_report(model, data, title=title)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def make_report(model: BlockTucker, data: Any = None, *, title: str | None = None) -> str:

@@ -292,6 +292,8 @@ def collect(
     """
     if workers is not None:
         check_workers(workers)
+    if not compute and isinstance(x, Stream | Iterator):
+        raise TypeError("compute=False is for arrays of dask's, not for streams; leave it out")
     if isinstance(x, Stream | Iterator) and not isinstance(partition, Partition):
         stream = x if isinstance(x, Stream) else Stream(x)
         return grow(stream, partition, moments=moments, workers=workers, progress=progress)

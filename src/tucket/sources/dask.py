@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tucket.axes import Axes
-from tucket.sources.dense import check_real, check_shape
+from tucket.sources.dense import SMALL, check_real, check_shape
 from tucket.sources.source import Box, Chunk, Entries, Progress, Reduction, Report, Source, on_one_thread
 from tucket.sources.sparse import from_sparse
 
@@ -60,6 +60,12 @@ class Dask(Source):
         if progress is not None:
             progress(Progress(self.n_chunks, self.n_chunks, self.nbytes, self.nbytes, self.nbytes))
         return found
+
+    def held(self) -> Source:
+        """Return the same array in fewer chunks, kept where the work is done, if it is small."""
+        if self.nbytes > SMALL:
+            return self
+        return Dask(self.array.rechunk(block_size_limit=SMALL // 4).persist(), self.name, self.axes)
 
     def delayed(self, reduction: Any, finish: Callable[[Any], Any] | None = None) -> Any:
         """Return a delayed object that is to become what is asked for."""

@@ -1,0 +1,47 @@
+"""Names come when they are asked for, and nothing else does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import tucket as tk
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_nothing_is_imported_before_it_is_asked_for() -> None:
+    assert run("import sys, tucket; print('numpy' in sys.modules, tucket.__version__)") == f"False {tk.__version__}\n"
+    heavy = ["numba", "scipy", "sklearn", "pandas", "matplotlib", "dask", "xarray", "rich", "typer"]
+    code = f"import sys, tucket as tk; tk.ltr([[1, 2], [3, 4]], 1); print([m for m in {heavy} if m in sys.modules])"
+    assert run(code) == "[]\n"
+
+
+def test_every_name_is_there() -> None:
+    code = "from tucket import *; import tucket; print(sorted(set(tucket.__all__) - set(globals())), tucket.ntd)"
+    assert run(code).startswith("[] <function ntd")
+    assert set(dir(tk)) == {*tk.__all__, "__version__"}
+    assert set(tk._HOMES) | {"geometry", "metrics", "plot"} == set(tk.__all__)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "__main__", "a.b", "_private"])
+def test_what_is_not_there(name: str) -> None:
+    with pytest.raises(AttributeError, match="module 'tucket' has no attribute"):
+        getattr(tk, name)
+
+
+def test_types_know_which_names_there_are(tmp_path: object) -> None:
+    script = f"{tmp_path}/user.py"
+    with open(script, "w") as file:  # noqa: PTH123
+        file.write("import tucket as tk\nmodel = tk.ltr([[1.0]], 1)\nprint(model.rank)\ntk.ltrr([1.0])\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", script], capture_output=True, text=True, check=False
+    )
+    assert 'has no attribute "ltrr"' in done.stdout
+    assert "Found 1 error" in done.stdout
