@@ -104,9 +104,11 @@ class BlockSums:
                 totals = [_add(total, [part]) for total, part in zip(totals, parts)]
                 continue
             for cut, part in zip(self.cuts, parts):
-                everywhere = whole(cut.shape), whole(cut.rank)
-                is_all = everywhere == (part.box, part.region) and part.sums.core.flags.writeable
-                totals.append(part if is_all else _add(_nothing(*everywhere, part.sums), [part]))
+                is_all = part.sums.core.shape == cut.rank and tuple(map(len, part.sums.marginals)) == cut.shape
+                if is_all and part.sums.core.flags.writeable:  # not if it came from another process
+                    totals.append(part)
+                else:
+                    totals.append(_add(_nothing(whole(cut.shape), whole(cut.rank), part.sums), [part]))
         return totals
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.axes import Axes
-from tucket.sources.source import Box, Chunk, Source, whole
+from tucket.sources.source import Box, Chunk, Progress, Reduction, Report, Result, Source, whole
 
 __all__ = [
     "Array",
@@ -90,6 +90,13 @@ class Array(Source):
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the array."""
         yield Chunk(self.array, whole(self.shape))
+
+    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
+        """Find out something of the array at once: small ones are reduced often, and soon."""
+        total = reduction.total([reduction.of(Chunk(self.array, whole(self.shape)))])
+        if progress is not None:
+            progress(Progress(1, 1, self.nbytes, self.nbytes, self.nbytes))
+        return total
 
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
         return self.array
