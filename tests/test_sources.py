@@ -575,3 +575,25 @@ def test_small_arrays_of_dask_are_not_cut_too_fine() -> None:
     assert tk.ltr(da.from_array(x, chunks=2), 5).kl(x) <= tk.ltr(x, 5, blocks="uniform").kl(x)
     with pytest.raises(TypeError, match="compute=False is for arrays of dask's, not for streams"):
         tk.collect(iter([x]), (None, 2), compute=False)
+
+
+def test_chunks_of_the_wrong_shape_are_told_of() -> None:
+    class Liar:
+        shape, dtype = (6, 5), np.dtype(float)
+
+        def __getitem__(self, box: Any) -> Any:
+            return np.ones((1, 5))
+
+    with pytest.raises(ValueError, match=r"x\[0:2, 0:5\] was read as float64 of shape \(1, 5\); it should be float64"):
+        tk.collect(Chunked(Liar(), (2, 5), memory=1 << 9), 1)
+
+
+def test_a_bar_of_tqdm() -> None:
+    import io
+
+    from tqdm import tqdm
+
+    x = np.ones((40, 30))
+    with tqdm(total=x.nbytes, unit="B", unit_scale=True, file=io.StringIO()) as bar:
+        tk.collect(Chunked(x, (4, 30), memory=1 << 12), 2, progress=lambda step: bar.update(step.new_bytes))
+        assert bar.n == x.nbytes

@@ -245,3 +245,15 @@ def test_sparse_factors_are_the_users_own() -> None:
     factor = tk.ltr(np.ones((4, 4)), 2).sparse_factors()[0]
     factor *= 2
     assert factor.sum() == 4
+
+
+def test_a_tensor_is_written_part_by_part_where_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).gamma(0.5, size=(9, 8, 7))
+    monkeypatch.setattr("tucket.model.PART", 60)
+    for model in (tk.ltr(x, 3), tk.ntd(x, 2).model):
+        steps: list[tk.Progress] = []
+        out = np.empty(x.shape)
+        model.to_tensor(out=out, progress=steps.append)
+        np.testing.assert_allclose(out, model.to_tensor(), rtol=1e-12)
+        assert steps[-1].bytes == steps[-1].n_bytes == x.nbytes
+        assert len(steps) == steps[-1].n_chunks == 9

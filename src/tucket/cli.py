@@ -195,8 +195,9 @@ def expand(
     held = load(model)
     if dtype is not None:
         held = held.astype(dtype)
-    with replacing(output) as temporary:
-        held.to_tensor(out=np.lib.format.open_memmap(temporary, "w+", held.dtype, held.shape), workers=workers)
+    with replacing(output) as temporary, _progress(quiet) as progress:
+        out = np.lib.format.open_memmap(temporary, "w+", held.dtype, held.shape)
+        held.to_tensor(out=out, workers=workers, progress=progress)
     _tell({"shape": list(held.shape), "dtype": str(held.dtype), "saved": str(output)}, False, quiet)
 
 

@@ -19,7 +19,7 @@ from tucket.kernels.threads import check_workers, in_order
 from tucket.passes import Scalars, check_chunk
 from tucket.sources import Source, as_source
 from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
-from tucket.sources.source import Box, Chunk, Entries, Report
+from tucket.sources.source import Box, Chunk, Entries, Progress, Report
 
 if TYPE_CHECKING:
     import os
@@ -71,6 +71,7 @@ class Model(ABC):
         out: NDArray[Any] | None = None,
         dtype: DTypeLike | None = None,
         workers: int | None = None,
+        progress: Report | None = None,
     ) -> NDArray[Any]:
         """Return the whole tensor that the model stands for, dense.
 
@@ -82,6 +83,8 @@ class Model(ABC):
             Its type; that of `out`, or else of the model, if not given.
         workers : int
             How many threads may write; by default as many as the process has processors.
+        progress
+            Called with a `Progress` after each part that is written.
         """
         if out is None:
             model = self.astype(self.dtype if dtype is None else dtype)
@@ -89,8 +92,20 @@ class Model(ABC):
         else:
             _check_out(out, self.shape, dtype)
             model = self.astype(out.dtype)
-        model._write(out, check_workers(workers))
+        if progress is None:
+            model._write(out, check_workers(workers))
+            return out
+        boxes, written = list(slabs(self.shape, PART)), 0
+        for done, box in enumerate(boxes, 1):
+            part = out[box]
+            model._part(box)._write(part, check_workers(workers))
+            written += part.nbytes
+            progress(Progress(done, len(boxes), written, out.nbytes, part.nbytes))
         return out
+
+    @abstractmethod
+    def _part(self, box: Box) -> Model:
+        """Return the model of a part of the tensor."""
 
     def _write(self, out: NDArray[Any], workers: int) -> None:  # noqa: ARG002
         out[...] = self[...]
@@ -295,6 +310,9 @@ def _are_entries(boxes: float, entries: float) -> bool:
         raise TypeError(f"x came in {boxes:.0f} dense and {entries:.0f} sparse chunks; give all of one kind")
     return entries > 0
 
+
+PART = 1 << 24
+"""Entries of a tensor that are written at a time where somebody is to be told of it."""
 
 FEW = 1 << 12
 """Entries of a sparse tensor at which a model is evaluated at a time."""

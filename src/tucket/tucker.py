@@ -16,7 +16,7 @@ from tucket.axes import Axes, find_mode
 from tucket.blocks import Blocks
 from tucket.model import Model, cast_part, check_part, check_parts, check_range
 from tucket.partition import Partition, check_partition
-from tucket.sources.source import Chunk, Report
+from tucket.sources.source import Box, Chunk, Report
 
 if TYPE_CHECKING:
     import os
@@ -95,6 +95,9 @@ class Tucker(Model):
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
         return type(self)(cast_part(self.core, "core", dtype), self.factors, self.axes)
+
+    def _part(self, box: Box) -> Tucker:
+        return Tucker(self.core, [factor[rows] for factor, rows in zip(self.factors, box)])
 
     def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         first, *others = (factor[indices].astype(np.float64) for indices, factor in zip(coords, self.factors))
@@ -276,9 +279,9 @@ class BlockTucker(Model):
 
     def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
         if kernels.is_large(chunk.array.shape):
-            inside, blocks = self.partition.within(chunk.box)
-            weights = [vector[rows] for vector, rows in zip(self.weights, chunk.box)]
-            residual, norm, negative = kernels.residual(chunk.array, self.core[blocks], inside, weights, workers)
+            part = self._part(chunk.box)
+            found = kernels.residual(chunk.array, part.core, part.partition, part.weights, workers)
+            residual, norm, negative = found
             if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
                 return 1.0, residual, norm
         return Model._misfit(self, chunk, most, workers)
@@ -291,6 +294,10 @@ class BlockTucker(Model):
 
     def _cast(self, dtype: np.dtype[Any]) -> Self:
         return type(self)(cast_part(self.core, "core", dtype), self.partition, self.weights, self.axes)
+
+    def _part(self, box: Box) -> BlockTucker:
+        inside, blocks = self.partition.within(box)
+        return BlockTucker(self.core[blocks], inside, [vector[rows] for vector, rows in zip(self.weights, box)])
 
     def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         places = tuple(blocks.labels[indices] for blocks, indices in zip(self.partition.modes, coords))
