@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,22 @@ def test_types_know_which_names_there_are(tmp_path: object) -> None:
     )
     assert 'has no attribute "ltrr"' in done.stdout
     assert "Found 1 error" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("package", "call", "message"),
+    [
+        ("sklearn", "tk.LTR", "LTR needs scikit-learn; install it with: pip install 'tucket[sklearn]'"),
+        ("matplotlib", "tk.ltr([[1, 2]], 1).plot()", "a plot needs matplotlib; .* 'tucket[plot]'"),
+        ("xarray", "tk.ltr([[1, 2]], 1).to_xarray()", "to_xarray needs xarray; .* 'tucket[xarray]'"),
+        ("pandas", "tk.information_curve([[1, 2]]).to_pandas()", "to_pandas needs pandas; .* 'tucket[pandas]'"),
+        ("pyarrow", "tk.from_table([1], ['a'])", "a table needs pyarrow; .* 'tucket[tables]'"),
+        ("h5py", "tk.open('x.h5')", "this file needs h5py; .* 'tucket[files]'"),
+    ],
+)
+def test_a_package_that_is_missing_is_named(package: str, call: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.h5").touch()
+    code = f"import sys, os; os.chdir({str(tmp_path)!r}); sys.modules[{package!r}] = None; import tucket as tk\n"
+    code += f"try:\n    {call}\nexcept ImportError as error:\n    print(error)"
+    pattern = ".*".join(re.escape(part) for part in message.split(".*"))
+    assert re.fullmatch(pattern, run(code).strip())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tucket.archive import replacing
 from tucket.axes import Axes
+from tucket.optional import need
 from tucket.projection import ltr
 from tucket.report import write_report
 from tucket.text import table, times
@@ -70,12 +71,9 @@ def run(picture: Path) -> None:
 
 def load_photographs() -> NDArray[np.uint8]:
     """Return scikit-learn's two photographs, stacked."""
-    try:
-        import matplotlib  # noqa: F401
-        from sklearn.datasets import load_sample_images
-    except ImportError as error:
-        raise ImportError(f"the demo needs {error.name}; install it with: pip install 'tucket[demo]'") from None
-    stacked: NDArray[np.uint8] = np.stack(load_sample_images().images)
+    need("matplotlib", "demo", "the demo")
+    samples = need("sklearn.datasets", "demo", "the demo").load_sample_images()
+    stacked: NDArray[np.uint8] = np.stack(samples.images)
     return stacked
 
 

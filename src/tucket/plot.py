@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tucket.axes import find_mode
 from tucket.model import Model
+from tucket.optional import need
 from tucket.tucker import BlockTucker
 
 if TYPE_CHECKING:
@@ -120,8 +121,7 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
     where = tuple(slice(None) if k in image else at[others.index(k)] for k in range(x.ndim))
     original, found = x[where].astype(np.float64), np.asarray(model[where], np.float64)
     if axes is None:
-        from matplotlib import pyplot as plt
-
+        plt = need("matplotlib.pyplot", "plot", "a plot")
         axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")[1]
     top = original.max() or 1.0
     shades = {} if original.ndim == 3 else {"cmap": "cividis", "vmin": 0, "vmax": 1}
@@ -161,8 +161,7 @@ def image_modes(shape: Sequence[int]) -> list[int]:
 
 def model(model: Model) -> Any:
     """Draw what there is to see of a model: the blocks of each mode over its marginal, and the core."""
-    from matplotlib import pyplot as plt
-
+    plt = need("matplotlib.pyplot", "plot", "a plot")
     count = len(model.shape)
     pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]
     shown = list(range(count)) if isinstance(model, BlockTucker) else []
@@ -183,8 +182,7 @@ def model(model: Model) -> Any:
 def _axes(ax: Any) -> Any:
     if ax is not None:
         return ax
-    from matplotlib import pyplot as plt
-
+    plt = need("matplotlib.pyplot", "plot", "a plot")
     return plt.subplots(layout="constrained")[1]
 
 

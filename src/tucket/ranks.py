@@ -14,6 +14,7 @@ from tucket.axes import Axes
 from tucket.blocks import as_index
 from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
+from tucket.optional import need
 from tucket.partition import Partition
 from tucket.search import tensor_correlation, v_log_v
 from tucket.sources.source import Report
@@ -96,8 +97,7 @@ class InformationCurve:
 
     def to_pandas(self) -> Any:
         """Return a table of all paths, a row a point."""
-        import pandas as pd
-
+        pd = need("pandas", "pandas", "to_pandas")
         names = range(len(self.modes)) if self.axes is None else self.axes.names
         paths = [("joint", self.joint), *((f"mode {name}", path) for name, path in zip(names, self.modes))]
         return pd.DataFrame(

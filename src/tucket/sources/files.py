@@ -9,7 +9,6 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.axes import Axes
+from tucket.optional import need
 from tucket.partition import check_sizes
 from tucket.sources import as_source
 from tucket.sources.chunked import Chunked
@@ -196,7 +196,7 @@ def _choose(path: Path, names: Iterable[str], key: str | None) -> str:
 
 
 def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    zarr = need("zarr")
+    zarr = need("zarr", "files", "this file")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Array):
         if key is not None:
@@ -207,7 +207,7 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
 
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    h5py = need("h5py")
+    h5py = need("h5py", "files", "this file")
     with _closed_if_wrong(h5py.File(path, "r")) as file:
         stored = file[_choose(path, _datasets(h5py, file), key)]
         return Chunked(stored, stored.chunks, None, str(path), memory, file)
@@ -225,7 +225,7 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
     try:
         names = [name for name, *_ in whosmat(path)]
     except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse
-        h5py = need("h5py")
+        h5py = need("h5py", "files", "this file")
         with _closed_if_wrong(h5py.File(path, "r")) as file:
             stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
             chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
@@ -245,7 +245,7 @@ class _Reversed:
 
 
 def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[str] | None = None) -> Source:
-    pandas = need("pandas")
+    pandas = need("pandas", "files", "this file")
     coords: list[NDArray[Any]] = []
     values: list[NDArray[Any]] = []
     with pandas.read_csv(path, sep=r"\s+", header=None, comment="#", chunksize=1 << 20) as reader:
@@ -271,7 +271,7 @@ def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[st
 def _open_csv(
     path: Path, modes: Sequence[str] = (), value: str | None = None, bins: Mapping[str, Bins] | None = None
 ) -> Source:
-    csv = need("pyarrow.csv")
+    csv = need("pyarrow.csv", "files", "this file")
 
     def batches() -> Any:
         with csv.open_csv(path) as reader:
@@ -290,7 +290,7 @@ def _open_parquet(
     bins: Mapping[str, Bins] | None = None,
     memory: int | None = None,
 ) -> Source:
-    parquet = need("pyarrow.parquet")
+    parquet = need("pyarrow.parquet", "files", "this file")
     _check_modes(path, modes, parquet.ParquetFile(find_files(path)[0]).schema_arrow.names)
     return from_parquet(path, modes, value, bins=bins, memory=memory)
 
@@ -304,10 +304,10 @@ def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None
 
 
 def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    xarray = need("xarray")
+    xarray = need("xarray", "files", "this file")
     with path.open("rb") as file:
         engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"  # the classic format, or HDF5
-    need(engine)
+    need(engine, "files", "this file")
     with _closed_if_wrong(xarray.open_dataset(path, engine=engine)) as data:
         source = as_source(data[_choose(path, map(str, data.data_vars), key)], str(path), memory)
         if isinstance(source, Chunked):
@@ -363,10 +363,10 @@ class Images:
 
 def read_image(path: Path) -> NDArray[Any]:
     """Read one image: rows, columns and, if it has colours, channels."""
-    is_tiff, image = path.suffix.lower() in (".tif", ".tiff"), need("PIL.Image")
+    is_tiff, image = path.suffix.lower() in (".tif", ".tiff"), need("PIL.Image", "files", "this file")
     try:
         if is_tiff:
-            return np.asarray(need("tifffile").imread(path))
+            return np.asarray(need("tifffile", "files", "this file").imread(path))
         with image.open(path) as opened:
             # the entries of a palette's image are no brightness
             return np.asarray(opened.convert() if opened.mode in ("P", "PA") else opened)
@@ -379,7 +379,7 @@ def _open_image(path: Path) -> Source:
 
 
 def _open_tiff(path: Path, memory: int | None = None) -> Source:
-    tifffile = need("tifffile")
+    tifffile = need("tifffile", "files", "this file")
     with _closed_if_wrong(tifffile.TiffFile(path)) as file:
         with _errors_of("tifffile"):
             series = list(file.series)
@@ -443,14 +443,6 @@ class Pages:
             pages = [self.pages[number].asarray() for number in numbers.ravel().tolist()]
         whole: NDArray[Any] = np.stack(pages).reshape(*numbers.shape, *pages[0].shape)
         return whole[(slice(None),) * len(self.lead) + box[len(self.lead) :]]
-
-
-def need(module: str) -> Any:
-    """Import a package that not everybody needs."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"this file needs {error.name}; install it with: pip install 'tucket[files]'") from None
 
 
 READERS: Mapping[str, Callable[..., Source]] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tucket.axes import Axes
+from tucket.optional import need
 from tucket.sources.dense import Array, Mapped, as_tensor, mapping
 from tucket.sources.source import Box, Source
 
@@ -53,8 +54,7 @@ class _Boxes:
 
 def to_xarray(model: Model) -> Any:
     """Return a model as a Dataset of its core and factors."""
-    import xarray as xr
-
+    xr = need("xarray", "xarray", "to_xarray")
     axes = model.axes or Axes([f"mode_{mode}" for mode in range(len(model.shape))])
 
     def free(name: str) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tucket.axes import Axes
 from tucket.blocks import as_index
+from tucket.optional import need
 from tucket.sources.chunked import MEMORY
 from tucket.sources.dense import SMALL
 from tucket.sources.source import Entries, Source
@@ -85,7 +86,7 @@ def from_parquet(
     memory : int
         Bytes that reading may take, about.
     """
-    parquet = _import("pyarrow.parquet")
+    parquet = need("pyarrow.parquet", "tables", "a table")
     paths = find_files(path)
     names = _read(paths[0], partial(parquet.ParquetFile, paths[0])).schema_arrow.names
     wanted = [name for name in dict.fromkeys([*modes, *([value] if value else [])]) if name in names]
@@ -446,7 +447,7 @@ def _naming(column: str, owner: str) -> Iterator[None]:
 
 
 def _as_arrow(frame: Any) -> Any:
-    pa = _import("pyarrow")
+    pa = need("pyarrow", "tables", "a table")
     if isinstance(frame, pa.Table):
         return frame.unify_dictionaries()
     if not hasattr(frame, "__arrow_c_stream__") or not hasattr(frame, "columns"):
@@ -454,15 +455,6 @@ def _as_arrow(frame: Any) -> Any:
     if hasattr(frame, "index") and hasattr(pa.Table, "from_pandas") and type(frame).__module__.startswith("pandas"):
         return pa.Table.from_pandas(frame, preserve_index=False).unify_dictionaries()
     return pa.table(frame).unify_dictionaries()
-
-
-def _import(module: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise ImportError(f"tables need {error.name}; install it with: pip install 'tucket[tables]'") from None
 
 
 def _read(path: Path, read: Callable[[], Any]) -> Any:

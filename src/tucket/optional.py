@@ -1,0 +1,23 @@
+"""Packages that not everybody needs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = ["need"]
+
+
+def need(module: str, extra: str, what: str) -> Any:
+    """Import a package, or say what needs it and how to install it.
+
+    Examples
+    --------
+    >>> need("math", "all", "a sum").sqrt(4.0)
+    2.0
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = str(error.name or module).partition(".")[0]
+        raise ImportError(f"{what} needs {name}; install it with: pip install 'tucket[{extra}]'") from None
