@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from strategies import cut_tensors, tensors
-from tucket import ranks, statistics
+from tucket import collecting, ranks
 
 SMALL = ("u1", "<f8", "<f4")
 
@@ -79,7 +79,7 @@ def test_each_step_loses_least_for_a_parameter_saved(x: NDArray[Any]) -> None:
 
 
 def test_large_tensors_begin_with_fine_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "FINEST", 500)
+    monkeypatch.setattr(collecting, "FINEST", 500)
     x = np.random.default_rng(0).random((16, 12, 10))
     curve = tk.information_curve(x)
     assert math.prod(curve.joint[0].rank) <= 500

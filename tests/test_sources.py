@@ -296,8 +296,8 @@ def test_streams_of_unknown_length(x: NDArray[Any], data: st.DataObject) -> None
     np.testing.assert_allclose(whole.core, statistics.core)
     with pytest.MonkeyPatch.context() as patch:
         most = data.draw(st.integers(1, x.size))
-        patch.setattr(tk.statistics, "FINEST", most)
-        sketch = tk.statistics.finest(tk.Stream(iter(slabs), mode))
+        patch.setattr(tk.collecting, "FINEST", most)
+        sketch = tk.collecting.finest(tk.Stream(iter(slabs), mode))
     assert_same(sketch, x, sketch.partition)
     assert sketch.core.size <= max(most, 1)
 
@@ -433,7 +433,7 @@ def test_streams_behave_like_arrays() -> None:
     partition = tk.Partition.uniform(X.shape, (4, 3, 2))
     assert tk.ltr(slabs(), blocks=partition) == tk.ltr(X, blocks=partition)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tk.statistics, "FINEST", 3)
+        patch.setattr(tk.collecting, "FINEST", 3)
         with pytest.raises(ValueError, match="mode 0: its 6 indices are too many to be left whole"):
             tk.ltr(slabs(), (None, 1, 1), blocks="uniform")
     named = xr.DataArray(X, dims=("t", "a", "b"), coords={"a": list("vwxyz")})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tucket import geometry, metrics, plot
     from tucket.axes import Axes
     from tucket.blocks import Blocks
+    from tucket.collecting import collect
     from tucket.decompose import ntd
     from tucket.estimator import LTR
     from tucket.fit import Fit
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tucket.sources.sparse import from_entries
     from tucket.sources.stream import Stream
     from tucket.sources.table import from_parquet, from_table
-    from tucket.statistics import Statistics, collect
+    from tucket.statistics import Statistics
     from tucket.tucker import BlockTucker, Tucker, load
 
 __version__ = "0.1.0"
@@ -77,7 +78,7 @@ _HOMES = {
     "Stream": "sources.stream",
     "Tucker": "tucker",
     "best_rank1": "projection",
-    "collect": "statistics",
+    "collect": "collecting",
     "from_entries": "sources.sparse",
     "from_parquet": "sources.table",
     "from_table": "sources.table",

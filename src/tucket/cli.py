@@ -6,16 +6,17 @@ import json as json_format
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tucket.terminal import bar, check_output, default_output, facts_of_model, open_data, parse_rank, say, tell
+
 if TYPE_CHECKING:
-    from tucket.sources.source import Progress, Report
+    pass
 
 __all__ = ["app", "main"]
 
@@ -130,10 +131,13 @@ def reduce(
     """Reduce a tensor to a small model, and save that."""
     from tucket import kernels, ltr
 
-    target = _default_output(data) if output is None else output
-    _check_output(target, data)
+    target = default_output(data) if output is None else output
+    check_output(target, data)
     began = time.perf_counter()
-    with _open(data, key, modes, value, bins, shape, memory, True) as source, _progress(quiet or json) as progress:
+    with (
+        open_data(data, key, modes, value, bins, shape, memory, True) as source,
+        bar(quiet or json) as progress,
+    ):
         chosen = retain is not None or max_parameters is not None
         options: dict[str, Any] = {
             "retain": retain,
@@ -143,13 +147,13 @@ def reduce(
             "refine": None if refine is None else refine.value,
             "budget": budget,
         }
-        wanted: Any = None if chosen and rank is None else _parse_rank(rank, source)
+        wanted: Any = None if chosen and rank is None else parse_rank(rank, source)
         if blocks in ("uniform", "random") and refine is None:
             kernels.read_once()
         model = ltr(source, wanted, rng=seed, workers=workers, progress=progress, **options)
     model.save(target)
-    facts = {**_facts_of_model(model), "seconds": time.perf_counter() - began, "saved": str(target)}
-    _tell(facts, json, quiet)
+    facts = {**facts_of_model(model), "seconds": time.perf_counter() - began, "saved": str(target)}
+    tell(facts, json, quiet)
 
 
 @app.command()
@@ -173,8 +177,8 @@ def info(
             **({} if held.axes is None else {"modes": list(held.axes.names)}),
         }
     else:
-        facts = _facts_of_model(load(file))
-    _tell({**facts, "bytes": file.stat().st_size}, json)
+        facts = facts_of_model(load(file))
+    tell({**facts, "bytes": file.stat().st_size}, json)
 
 
 @app.command()
@@ -191,14 +195,14 @@ def expand(
     from tucket import load
     from tucket.archive import replacing
 
-    _check_output(output, model)
+    check_output(output, model)
     held = load(model)
     if dtype is not None:
         held = held.astype(dtype)
-    with replacing(output) as temporary, _progress(quiet) as progress:
+    with replacing(output) as temporary, bar(quiet) as progress:
         out = np.lib.format.open_memmap(temporary, "w+", held.dtype, held.shape)
         held.to_tensor(out=out, workers=workers, progress=progress)
-    _tell({"shape": list(held.shape), "dtype": str(held.dtype), "saved": str(output)}, False, quiet)
+    tell({"shape": list(held.shape), "dtype": str(held.dtype), "saved": str(output)}, False, quiet)
 
 
 @app.command()
@@ -226,7 +230,10 @@ def ranks(
     for share in wanted:
         if not 0 < share <= 1:
             raise typer.BadParameter(f"{share} is no share; give numbers above 0, up to 1", param_hint="--retain")
-    with _open(data, key, modes, value, bins, shape, memory, True) as source, _progress(quiet or json) as progress:
+    with (
+        open_data(data, key, modes, value, bins, shape, memory, True) as source,
+        bar(quiet or json) as progress,
+    ):
         curve = information_curve(source, workers=workers, progress=progress)
         size = math.prod(source.shape)
     finest = curve.joint[0]
@@ -274,14 +281,14 @@ def report(
     from tucket import load
     from tucket.report import write_report
 
-    _check_output(output)
+    check_output(output)
     held: Any = load(model)
     opened: AbstractContextManager[Any] = nullcontext()
     if data is not None:
-        opened = _open(data, key, modes, value, bins, shape, memory)
+        opened = open_data(data, key, modes, value, bins, shape, memory)
     with opened as source:
         write_report(output, held, source, title=title or model.name)
-    _say(f"Open {output.absolute().as_uri()}", quiet)
+    say(f"Open {output.absolute().as_uri()}", quiet)
 
 
 @app.command()
@@ -305,8 +312,8 @@ def compare(
     from tucket.sources import as_dense
     from tucket.text import table
 
-    with _open(data, key, modes, value, bins, shape, None) as source:
-        wanted = check_rank(_parse_rank(rank, source), source.shape)
+    with open_data(data, key, modes, value, bins, shape, None) as source:
+        wanted = check_rank(parse_rank(rank, source), source.shape)
         x = as_dense(source.held())
     rows = []
     for entry in run(x, wanted, workers=workers):
@@ -345,13 +352,13 @@ def collect(
     import tucket as tk
     from tucket import kernels
 
-    _check_output(output, data)
-    with _open(data, key, modes, value, bins, shape, memory) as source, _progress(quiet) as progress:
-        wanted: Any = _parse_rank(rank, source)
+    check_output(output, data)
+    with open_data(data, key, modes, value, bins, shape, memory) as source, bar(quiet) as progress:
+        wanted: Any = parse_rank(rank, source)
         kernels.read_once()
         statistics = tk.collect(source, wanted, moments=True, workers=workers, progress=progress)
     statistics.save(output)
-    _say(f"{statistics}\nSaved as {output}", quiet)
+    say(f"{statistics}\nSaved as {output}", quiet)
 
 
 @app.command()
@@ -367,7 +374,7 @@ def merge(
     """Make one of several statistics, of parts of a tensor: add them, or put one after the other."""
     from tucket import Statistics
 
-    _check_output(output)
+    check_output(output)
     total: Statistics | None = None
     for path in files:
         part = Statistics.load(path)
@@ -382,7 +389,7 @@ def merge(
             raise ValueError(f"{path} does not fit those before it: {error}") from error
     assert total is not None
     total.save(output)
-    _say(f"{total}\nSaved as {output}", quiet)
+    say(f"{total}\nSaved as {output}", quiet)
 
 
 @app.command()
@@ -397,153 +404,3 @@ def demo(
     from tucket.demo import run
 
     run(output)
-
-
-def _open(
-    data: str,
-    key: str | None,
-    modes: str | None,
-    value: str | None,
-    bins: list[str] | None,
-    shape: str | None,
-    memory: str | None,
-    statistics: bool = False,
-) -> AbstractContextManager[Any]:
-    """Open a tensor, or, where these will do, statistics of one."""
-    from tucket import Statistics
-    from tucket import open as open_source
-    from tucket.archive import kind_of
-
-    if statistics and kind_of(data) == "Statistics":
-        return nullcontext(Statistics.load(data))
-    given = {
-        "key": key,
-        "modes": modes and modes.split(","),
-        "value": value,
-        "bins": bins and dict(map(_parse_bins, bins)),
-        "shape": shape and tuple(map(_parse_size, shape.split(","))),
-    }
-    return open_source(data, memory=memory, **{name: each for name, each in given.items() if each})
-
-
-def _parse_bins(text: str) -> tuple[str, Any]:
-    column, sign, length = text.rpartition("=")
-    if not sign:
-        raise typer.BadParameter(f"{text!r}: give a column and its bins, as in time=1h", param_hint="--bins")
-    if length.isdecimal():
-        return column, int(length)
-    try:
-        return column, [float(edge) for edge in length.split(",")] if "," in length else length
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}: {error}", param_hint="--bins") from None
-
-
-def _parse_size(text: str, option: str = "--shape") -> int:
-    if not text.strip().isdecimal():
-        raise typer.BadParameter(f"{text!r} is no number", param_hint=option)
-    return int(text)
-
-
-def _parse_rank(text: str | None, source: Any) -> object:
-    """Read 10, or 10,-,20, or user=10,hour=24."""
-    if text is None:
-        raise typer.BadParameter(f"is missing; the tensor is of shape {source.shape}", param_hint="--rank")
-
-    def number(part: str) -> int | None:
-        return None if part.strip() in ("-", "") else _parse_size(part, "--rank")
-
-    if "=" in text:
-        pairs = (part.rpartition("=") for part in text.split(","))
-        return {name.strip(): number(size) for name, _, size in pairs}
-    return tuple(map(number, text.split(","))) if "," in text else number(text)
-
-
-def _check_output(path: Path, data: str | Path | None = None) -> None:
-    """Refuse, before any work is done, what could not be written to, and what is read."""
-    import os
-
-    from tucket.archive import check_target
-
-    target = check_target(path)
-    if not os.access(target.parent, os.W_OK):
-        raise PermissionError(f"cannot write {path}: the folder {target.parent} may not be written to")
-    if data is not None and target.exists() and Path(data).exists() and target.samefile(data):
-        raise ValueError(f"cannot write {path}: it is what is read, and would be lost; give another name")
-
-
-def _default_output(data: str) -> Path:
-    """Return the name of a model of some data: theirs, without what says what kind of file they are."""
-    from tucket.sources.files import READERS
-
-    name = Path(data).name
-    if any(mark in name for mark in "*?["):
-        raise typer.BadParameter("is missing; it is needed for several files", param_hint="--output")
-    suffix = max((each for each in READERS if name.lower().endswith(each)), key=len, default="")
-    return Path(f"{name[: len(name) - len(suffix)] or 'tensor'}.model.npz")
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Report | None]:
-    """Show how far a pass over the data has come, where somebody watches."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress as bar
-    from rich.console import Console
-
-    columns = (
-        bar.TextColumn("{task.description}"), bar.BarColumn(), bar.DownloadColumn(), bar.TransferSpeedColumn(),
-        bar.TimeRemainingColumn(),
-    )  # fmt: skip
-    with bar.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        passes: list[bar.TaskID] = []
-
-        def report(step: Progress) -> None:
-            if step.chunks == 1:
-                for done in passes:
-                    bars.update(done, visible=False)
-                passes.append(bars.add_task(f"pass {len(passes) + 1}", total=step.n_bytes))
-            bars.update(passes[-1], completed=step.bytes)
-
-        yield report
-
-
-def _facts_of_model(model: Any) -> dict[str, Any]:
-    return {
-        "kind": type(model).__name__,
-        "shape": list(model.shape),
-        "rank": list(model.rank),
-        "parameters": model.n_parameters,
-        "compression": math.prod(model.shape) / model.n_parameters,
-        "dtype": str(model.dtype),
-        **({} if model.axes is None else {"modes": list(model.axes.names)}),
-    }
-
-
-def _tell(facts: dict[str, Any], json: bool, quiet: bool = False) -> None:
-    """Print facts, for people or for programs."""
-    if json:
-        print(json_format.dumps(facts, indent=1))
-        return
-    width = max(map(len, facts))
-    lines = (f"{name.ljust(width)}  {_cell(name, value)}" for name, value in facts.items())
-    _say("\n".join(lines), quiet)
-
-
-def _cell(name: str, value: Any) -> str:
-    from tucket.text import human_bytes, times
-
-    if name == "bytes":
-        return human_bytes(value)
-    if name == "seconds":
-        return f"{value:.3f}"
-    if name == "compression":
-        return f"{value:,.1f} x"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return times(value) if name in ("shape", "rank") else ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _say(text: str, quiet: bool) -> None:
-    if not quiet:
-        print(text)

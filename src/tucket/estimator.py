@@ -16,9 +16,9 @@ except ImportError:
     raise ImportError("LTR needs scikit-learn; install it with: pip install 'tucket[sklearn]'") from None
 
 from tucket.blocks import as_index
+from tucket.collecting import collect
 from tucket.partition import Partition, check_mode_rank, one_a_mode
 from tucket.projection import ltr
-from tucket.statistics import collect
 from tucket.tucker import BlockTucker
 
 __all__ = ["LTR"]

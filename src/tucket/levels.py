@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.collecting import collect
 from tucket.metrics import total_correlation
 from tucket.model import Model
 from tucket.partition import Partition
 from tucket.search import Limits, descend, reassign, tensor_correlation, unfoldings
 from tucket.sources import as_source
 from tucket.sources.dense import Array
-from tucket.statistics import Statistics, collect
+from tucket.statistics import Statistics
 from tucket.updates.data import Data, Matrix, Parts
 from tucket.updates.least_squares import LeastSquares
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.axes import by_mode
 from tucket.blocks import Blocks
+from tucket.collecting import collect, finest
 from tucket.decompose import LOSSES, check_budget, ntd
 from tucket.kernels import check_workers
 from tucket.model import check_dtype
@@ -22,7 +23,7 @@ from tucket.search import Limits
 from tucket.sources import Source, Stream, as_source
 from tucket.sources.dense import Array
 from tucket.sources.source import Report
-from tucket.statistics import Statistics, collect, finest
+from tucket.statistics import Statistics
 from tucket.tucker import BlockTucker, Tucker
 
 __all__ = ["best_rank1", "ltr"]

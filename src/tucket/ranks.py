@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from tucket.axes import Axes
 from tucket.blocks import as_index
+from tucket.collecting import finest
 from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.optional import need
 from tucket.partition import Partition
 from tucket.search import tensor_correlation, v_log_v
 from tucket.sources.source import Report
-from tucket.statistics import Statistics, finest
+from tucket.statistics import Statistics
 
 __all__ = ["InformationCurve", "Point", "check_criterion", "information_curve"]
 

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from tucket import __version__
 from tucket.archive import check_target, replacing
+from tucket.collecting import collect, halved
 from tucket.model import Model
 from tucket.partition import Partition
 from tucket.plot import image_modes
 from tucket.ranks import information_curve
 from tucket.sources import as_source
 from tucket.sources.dense import SMALL, Array
-from tucket.statistics import Statistics, collect, halved
+from tucket.statistics import Statistics
 from tucket.text import human_bytes, times
 from tucket.tucker import BlockTucker
 

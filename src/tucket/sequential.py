@@ -7,12 +7,12 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from tucket.collecting import collect
 from tucket.kernels.threads import check_workers
 from tucket.levels import to_unit
 from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.sources import as_dense
-from tucket.statistics import collect
 from tucket.tucker import Tucker
 from tucket.updates.data import Data, Matrix, unfold
 from tucket.updates.least_squares import nearest_core

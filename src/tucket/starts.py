@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tucket.blocks import Blocks
+from tucket.collecting import collect
 from tucket.partition import Partition
 from tucket.search import Limits, clusters, descend, reassign, search
 from tucket.sources.dense import Array
-from tucket.statistics import collect
 from tucket.updates.data import Data, Matrix, Parts, unfold
 
 __all__ = ["STARTS", "Start"]

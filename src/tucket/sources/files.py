@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import logging
-import math
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,13 +14,15 @@ from numpy.typing import NDArray
 
 from tucket.axes import Axes
 from tucket.optional import need
-from tucket.partition import check_sizes
 from tucket.sources import as_source
 from tucket.sources.chunked import Chunked
-from tucket.sources.dense import Array, Mapped, as_tensor, check_shape
+from tucket.sources.columns import Bins
+from tucket.sources.dense import Array, Mapped, as_tensor
+from tucket.sources.images import IMAGES, open_folder, open_image, open_tiff
+from tucket.sources.opening import ToldError, closed_if_wrong
 from tucket.sources.source import Box, Source
 from tucket.sources.sparse import from_entries
-from tucket.sources.table import Bins, Table, find_files, from_parquet
+from tucket.sources.table import Table, find_files, from_parquet
 
 __all__ = ["open"]
 
@@ -83,13 +81,9 @@ def open(x: Any, *, memory: int | str | None = None, **how: Any) -> Source:  # n
     except (FileNotFoundError, ImportError, MemoryError, TypeError):
         raise
     except Exception as error:  # every reader has errors of its own
-        if str(path) in str(error) or isinstance(error, _ToldError):
+        if str(path) in str(error) or isinstance(error, ToldError):
             raise
         raise ValueError(f"{path} cannot be read: {error}") from error
-
-
-class _ToldError(ValueError):
-    """An error that says all there is to say."""
 
 
 def check_memory(memory: Any) -> int | None:
@@ -114,7 +108,7 @@ def check_memory(memory: Any) -> int | None:
 
 def _reader(path: Path) -> Callable[..., Source]:
     if path.is_dir() and path.suffix.lower() != ".zarr":
-        return _open_folder
+        return open_folder
     suffixes = [suffix.lower() for suffix in path.suffixes]
     name = "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
     if name not in READERS:
@@ -134,7 +128,7 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
         if "format" in archive.files and archive["format"].shape == () and archive["format"].item() == "tucket":
             kind = archive["kind"].item()
             reader = "tucket.Statistics.load" if kind == "Statistics" else "tucket.load"
-            raise _ToldError(f"{path} is no tensor but a {kind} of tucket's own; read it with {reader}")
+            raise ToldError(f"{path} is no tensor but a {kind} of tucket's own; read it with {reader}")
         if key is None and {"coords", "values", "shape"} <= set(archive.files):
             coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
             if coords.shape == (len(values), len(shape)):
@@ -172,26 +166,16 @@ def _map_member(path: Path, name: str) -> NDArray[Any] | None:
     return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C")
 
 
-@contextmanager
-def _closed_if_wrong(file: Any) -> Iterator[Any]:
-    """Close a file again if anything goes wrong with it."""
-    try:
-        yield file
-    except BaseException:
-        file.close()
-        raise
-
-
 def _choose(path: Path, names: Iterable[str], key: str | None) -> str:
     """Return the array that is meant of a file of several: the one that is asked for, or called `tensor`."""
     found = list(names)
     if key is not None:
         if key not in found:
-            raise _ToldError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
+            raise ToldError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
         return key
     liked = ["tensor"] if "tensor" in found else found
     if len(liked) != 1:
-        raise _ToldError(f"{path} holds {len(found)} arrays, {', '.join(map(repr, found))}; say which, as with key=...")
+        raise ToldError(f"{path} holds {len(found)} arrays, {', '.join(map(repr, found))}; say which, as with key=...")
     return liked[0]
 
 
@@ -200,7 +184,7 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Array):
         if key is not None:
-            raise _ToldError(f"key: {path} is a single array, not a group with an array {key!r}; leave key out")
+            raise ToldError(f"key: {path} is a single array, not a group with an array {key!r}; leave key out")
         return as_source(stored, str(path), memory)
     names = (name for name, member in stored.members(max_depth=None) if isinstance(member, zarr.Array))
     return as_source(stored[_choose(path, names, key)], str(path), memory)
@@ -208,7 +192,7 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     h5py = need("h5py", "files", "this file")
-    with _closed_if_wrong(h5py.File(path, "r")) as file:
+    with closed_if_wrong(h5py.File(path, "r")) as file:
         stored = file[_choose(path, _datasets(h5py, file), key)]
         return Chunked(stored, stored.chunks, None, str(path), memory, file)
 
@@ -226,7 +210,7 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
         names = [name for name, *_ in whosmat(path)]
     except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse
         h5py = need("h5py", "files", "this file")
-        with _closed_if_wrong(h5py.File(path, "r")) as file:
+        with closed_if_wrong(h5py.File(path, "r")) as file:
             stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
             chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
             return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
@@ -257,7 +241,7 @@ def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[st
             )
             if bad.any():
                 at = int(np.argmax(bad))
-                raise _ToldError(
+                raise ToldError(
                     f"{path}: entry {first + at} reads {' '.join(map(str, part.iloc[at].tolist()))}; "
                     f"give indices from 1 on, and a finite value"
                 )
@@ -297,7 +281,7 @@ def _open_parquet(
 
 def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None:
     if not modes:
-        raise _ToldError(
+        raise ToldError(
             f"{path} is a table of the columns {', '.join(map(repr, names))}; say which of them are modes, "
             f"as with modes=[...], and which one holds the values, if any"
         )
@@ -308,141 +292,11 @@ def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) 
     with path.open("rb") as file:
         engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"  # the classic format, or HDF5
     need(engine, "files", "this file")
-    with _closed_if_wrong(xarray.open_dataset(path, engine=engine)) as data:
+    with closed_if_wrong(xarray.open_dataset(path, engine=engine)) as data:
         source = as_source(data[_choose(path, map(str, data.data_vars), key)], str(path), memory)
         if isinstance(source, Chunked):
             source.closing = data
         return source
-
-
-IMAGES = (".png", ".pgm", ".ppm", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
-
-
-def _open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | None = None) -> Source:
-    files = sorted((each for each in path.iterdir() if each.suffix.lower() in IMAGES), key=_by_number)
-    if not files:
-        raise _ToldError(f"{path} is a folder without images; known are {', '.join(IMAGES)}")
-    stack = Images(files, check_sizes(shape) if shape else (len(files),))
-    labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
-    names = ("image", "row", "column", "channel")[: len(stack.shape)]
-    axes = None if shape else Axes.of(names, labels, stack.shape)
-    return Chunked(stack, stack.chunks, axes, str(path), memory)
-
-
-def _by_number(path: Path) -> list[Any]:
-    """Sort 2 before 10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-
-
-class Images:
-    """The images of a folder as one array; only those that are asked for are read."""
-
-    def __init__(self, files: Sequence[Path], folded: tuple[int, ...]) -> None:
-        if int(np.prod(folded)) != len(files):
-            raise _ToldError(
-                f"shape: {len(files)} images cannot be folded into {folded}; give sizes whose product they are"
-            )
-        self.files, self.folded = np.array(files, object).reshape(folded), folded
-        first = read_image(files[0])
-        self.image, self.dtype = first.shape, first.dtype
-        self.shape = (*folded, *first.shape)
-        self.chunks = (*[1] * len(folded), *first.shape)
-
-    def __getitem__(self, box: Box) -> NDArray[Any]:
-        files = self.files[box[: len(self.folded)]]
-        images = [read_image(each) for each in files.ravel()]
-        for each, image in zip(files.ravel(), images):
-            if image.shape != self.image or image.dtype != self.dtype:
-                raise ValueError(
-                    f"{each} is an image of {image.dtype} of shape {image.shape}, but {self.files.flat[0].name} is of "
-                    f"{self.dtype} of shape {self.image}; give images of the same size"
-                )
-        whole: NDArray[Any] = np.stack(images).reshape(*files.shape, *self.image)
-        return whole[(slice(None),) * len(self.folded) + box[len(self.folded) :]]
-
-
-def read_image(path: Path) -> NDArray[Any]:
-    """Read one image: rows, columns and, if it has colours, channels."""
-    is_tiff, image = path.suffix.lower() in (".tif", ".tiff"), need("PIL.Image", "files", "this file")
-    try:
-        if is_tiff:
-            return np.asarray(need("tifffile", "files", "this file").imread(path))
-        with image.open(path) as opened:
-            # the entries of a palette's image are no brightness
-            return np.asarray(opened.convert() if opened.mode in ("P", "PA") else opened)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
-
-
-def _open_image(path: Path) -> Source:
-    return Array(as_tensor(read_image(path), str(path)))
-
-
-def _open_tiff(path: Path, memory: int | None = None) -> Source:
-    tifffile = need("tifffile", "files", "this file")
-    with _closed_if_wrong(tifffile.TiffFile(path)) as file:
-        with _errors_of("tifffile"):
-            series = list(file.series)
-        pages = [page for each in series for page in each.pages]
-        shape = series[0].shape if len(series) == 1 else (len(pages), *pages[0].shape)
-        check_shape(shape, str(path))
-        for number, page in enumerate(pages):
-            if page.shape != pages[0].shape or page.dtype != pages[0].dtype:
-                raise _ToldError(
-                    f"{path}: page {number} is of {page.dtype} of shape {page.shape}, but page 0 is of "
-                    f"{pages[0].dtype} of shape {pages[0].shape}; give pages of the same size"
-                )
-        lead = shape[: len(shape) - len(pages[0].shape)]
-        if len(series) == 1 and series[0].dataoffset is not None:
-            file.close()
-            return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
-        if math.prod(lead) != len(pages):  # an order of its own: no page is a part of the whole
-            array = as_tensor(series[0].asarray(), str(path))
-            file.close()
-            return Array(array)
-        chunks = (*(1,) * len(lead), *pages[0].shape)
-        return Chunked(Pages(pages, lead), chunks, None, str(path), memory, file)
-
-
-@contextmanager
-def _errors_of(package: str) -> Iterator[None]:
-    """Raise what a package only writes to its log."""
-    log, seen = logging.getLogger(package), _Seen(logging.ERROR)
-    log.addHandler(seen)
-    try:
-        yield
-    finally:
-        log.removeHandler(seen)
-    if seen.messages:
-        raise ValueError(seen.messages[0])
-
-
-class _Seen(logging.Handler):
-    """Takes note of messages."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__(level)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take note."""
-        self.messages.append(record.getMessage())
-
-
-class Pages:
-    """The pages of a TIFF as one array; only those that are asked for are decoded, by one thread at a time."""
-
-    def __init__(self, pages: Sequence[Any], lead: tuple[int, ...]) -> None:
-        self.pages, self.lead = pages, lead
-        self.shape, self.dtype = (*lead, *pages[0].shape), pages[0].dtype
-        self.lock = Lock()
-
-    def __getitem__(self, box: Box) -> NDArray[Any]:
-        numbers = np.arange(len(self.pages)).reshape(self.lead)[box[: len(self.lead)]]
-        with self.lock:  # they share a file, and where in it is read next
-            pages = [self.pages[number].asarray() for number in numbers.ravel().tolist()]
-        whole: NDArray[Any] = np.stack(pages).reshape(*numbers.shape, *pages[0].shape)
-        return whole[(slice(None),) * len(self.lead) + box[len(self.lead) :]]
 
 
 READERS: Mapping[str, Callable[..., Source]] = {
@@ -458,7 +312,7 @@ READERS: Mapping[str, Callable[..., Source]] = {
     ".csv": _open_csv,
     ".csv.gz": _open_csv,
     ".parquet": _open_parquet,
-    ".tif": _open_tiff,
-    ".tiff": _open_tiff,
-    **dict.fromkeys(IMAGES[:-2], _open_image),
+    ".tif": open_tiff,
+    ".tiff": open_tiff,
+    **dict.fromkeys(IMAGES[:-2], open_image),
 }
