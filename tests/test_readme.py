@@ -18,6 +18,15 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
+def run(*arguments: str, cwd: Path) -> None:
+    """Run Python, which must not fail."""
+    environment = {**os.environ, "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 CODE = [
     pytest.param(code, id=f"{page.stem}-{number}")
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -27,15 +36,7 @@ CODE = [
 
 @pytest.mark.parametrize("code", CODE)
 def test_python(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run("-W", "error", "-c", code, cwd=tmp_path)
 
 
 def test_commands_exist() -> None:
@@ -52,15 +53,7 @@ def test_documentation_is_built_without_a_warning(tmp_path: Path) -> None:
     """In a copy, since examples and pages of the API are written beside the sources."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("examples", "generated"))
     shutil.copy(ROOT / "CHANGELOG.md", tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "build"],
-        cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run("-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", "build", cwd=tmp_path)
     pages = {path.stem for path in (tmp_path / "build").rglob("*.html")}
     assert {"idea", "method", "cookbook", "plot_digits", "plot_geometry", "tucket.ltr", "tucket.LTR"} <= pages
 

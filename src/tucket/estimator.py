@@ -119,14 +119,7 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self.labels_ = model.partition[0].labels
         self.partition_ = Partition(model.partition.modes[1:])
         self._n_features_out = math.prod(self.partition_.rank)
-        axes = set(range(samples.ndim))
-        self._weigh(
-            [
-                blocks.expand(model.core.sum(axis=tuple(axes - {mode}))) * weights
-                for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights))
-                if mode
-            ]
-        )
+        self._weigh(list(model.marginals[1:]))
         return model
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:

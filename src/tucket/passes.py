@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -181,15 +182,14 @@ class Unfoldings:
         return totals
 
 
-@dataclass(frozen=True)
-class Scalars:
+class Scalars(ABC):
     """A few numbers of each chunk, which add."""
 
     distinct = True
 
+    @abstractmethod
     def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
         """Return the numbers of one chunk."""
-        raise NotImplementedError
 
     def merge(self, results: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Add them."""

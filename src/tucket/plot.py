@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tucket.axes import find_mode
 from tucket.model import Model
@@ -36,7 +35,7 @@ def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
         raise TypeError(f"model: got a {type(model).__name__}, which has no blocks; give a model of ltr's")
     ax = _axes(ax)
     number = find_mode(mode, model.axes, len(model.shape))
-    marginal = _marginal(model, number)
+    marginal = model.marginals[number]
     labels = model.partition[number].labels
     # of a long mode the largest of some neighbours is shown, since a bar thinner than a pixel is not seen
     first = np.unique(np.linspace(0, len(marginal), min(len(marginal), LONGEST), endpoint=False).astype(int))
@@ -184,14 +183,6 @@ def _axes(ax: Any) -> Any:
         return ax
     plt = need("matplotlib.pyplot", "plot", "a plot")
     return plt.subplots(layout="constrained")[1]
-
-
-def _marginal(model: BlockTucker, mode: int) -> NDArray[np.float64]:
-    masses = np.array([block.mass for block in model.blocks(mode)])
-    own = model.partition[mode]
-    whole = own.expand(own.sum(model.weights[mode]))
-    shares = np.divide(model.weights[mode], whole, where=whole > 0, out=np.zeros(own.size))
-    return np.asarray(own.expand(masses) * shares)
 
 
 def _name(model: Model, mode: int) -> str:

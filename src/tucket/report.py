@@ -105,7 +105,7 @@ def _facts(model: Model) -> dict[str, str]:
 def _numbers(model: BlockTucker) -> dict[str, Any]:
     """Return what the page computes every coarser model from: core, marginals, blocks, and the order of joining."""
     grid = Partition.uniform(model.rank, halved(model.rank, CELLS))
-    statistics = collect(_masses(model), grid)
+    statistics = collect(model.block_masses(), grid)
     path = information_curve(_of_core(statistics)).joint
     partition = model.partition.compose(grid)
     return {
@@ -113,7 +113,7 @@ def _numbers(model: BlockTucker) -> dict[str, Any]:
         "core": _packed(statistics.core),
         "rank": list(statistics.rank),
         "labels": [_packed(blocks.labels.astype(np.int32)) for blocks in partition.modes],
-        "marginals": [_packed(marginal) for marginal in _marginals(model)],
+        "marginals": [_packed(marginal) for marginal in model.marginals],
         "joins": _joins([point.partition for point in path]),
     }
 
@@ -131,24 +131,6 @@ def _joins(partitions: list[Partition]) -> list[list[int]]:
         gone = next(at for at, start in enumerate(fine[mode].starts) if at >= len(kept) or kept[at] != start)
         steps.append([mode, gone])
     return steps
-
-
-def _masses(model: BlockTucker) -> NDArray[np.float64]:
-    """Return the sum of the model over each block."""
-    masses = model.core.astype(np.float64)
-    for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights)):
-        masses = masses * blocks.sum(weights).reshape(-1, *(1,) * (masses.ndim - mode - 1))
-    return masses
-
-
-def _marginals(model: BlockTucker) -> list[NDArray[np.float64]]:
-    masses, found = _masses(model), []
-    for mode, (blocks, weights) in enumerate(zip(model.partition.modes, model.weights)):
-        whole = blocks.sum(weights)
-        share = np.divide(weights, blocks.expand(whole), where=blocks.expand(whole) > 0, out=np.zeros(blocks.size))
-        others = tuple(k for k in range(masses.ndim) if k != mode)
-        found.append(blocks.expand(masses.sum(axis=others)) * share)
-    return found
 
 
 def _modes(model: BlockTucker) -> list[dict[str, Any]]:

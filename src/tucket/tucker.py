@@ -221,7 +221,7 @@ class BlockTucker(Model):
         number = find_mode(mode, self.axes, len(self.shape))
         blocks = self.partition[number]
         labels = None if self.axes is None else self.axes.labels[number]
-        masses = self._block_masses().sum(axis=tuple(k for k in range(len(self.shape)) if k != number))
+        masses = self.block_masses().sum(axis=tuple(k for k in range(len(self.shape)) if k != number))
         indices: Sequence[slice | NDArray[np.intp]]
         if blocks.contiguous:
             indices = list(map(slice, blocks.starts.tolist(), [*blocks.starts[1:].tolist(), blocks.size]))
@@ -232,7 +232,25 @@ class BlockTucker(Model):
             Block(where, float(mass), None if labels is None else labels[where]) for where, mass in zip(indices, masses)
         ]
 
-    def _block_masses(self) -> NDArray[np.float64]:
+    @property
+    def marginals(self) -> tuple[NDArray[np.float64], ...]:
+        """For each mode, the sums of the tensor over all other modes: those of the data, if `ltr` has made the model.
+
+        Examples
+        --------
+        >>> partition = Partition.uniform((2, 2), 1)
+        >>> BlockTucker([[8.0]], partition, [[0.25, 0.75], [0.5, 0.5]]).marginals
+        (array([2., 6.]), array([4., 4.]))
+        """
+        masses, found = self.block_masses(), []
+        for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):
+            whole = blocks.expand(blocks.sum(vector))
+            shares = np.divide(vector, whole, where=whole > 0, out=np.zeros(blocks.size))
+            mass = masses.sum(axis=tuple(k for k in range(masses.ndim) if k != mode))
+            found.append(blocks.expand(mass) * shares)
+        return tuple(found)
+
+    def block_masses(self) -> NDArray[np.float64]:
         """Return the sum of the model over each block."""
         masses = self.core.astype(np.float64)
         for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):
@@ -307,7 +325,7 @@ class BlockTucker(Model):
         return values
 
     def _total(self) -> float:
-        return float(self._block_masses().sum())
+        return float(self.block_masses().sum())
 
     def _square_sum(self, scale: float) -> float:
         part = np.square(self.core.astype(np.float64) / scale)
