@@ -146,7 +146,23 @@ def kept_tables() -> dict[str, str]:
     return {name: make(json.loads((RESULTS / name).read_text())) for name, make in makers.items()}
 
 
+def draw_idea() -> Path:
+    """Draw the picture that the README begins with: the one of the gallery."""
+    import runpy
+
+    from matplotlib import pyplot as plt
+    from matplotlib import rcParams
+
+    rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tucket"})
+    plt.switch_backend("agg")
+    plt.close("all")
+    runpy.run_path(str(PLOT.with_name("gallery") / "plot_idea.py"))
+    plt.figure(1).savefig(PLOT.with_name("idea.svg"), metadata={"Date": None})
+    return PLOT.with_name("idea.svg")
+
+
 if __name__ == "__main__":
+    print(draw_idea())
     README.write_text(fill(README.read_text(), kept_tables()))
     for name, make in (("cpu.json", draw), ("ntd.json", draw_ntd)):
         print(make(json.loads((RESULTS / name).read_text())))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from benchmarks import estimator, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
-from benchmarks.plot import STYLES, decompositions, draw, draw_ntd
+from benchmarks.plot import STYLES, decompositions, draw, draw_idea, draw_ntd
 
 import tucket as tk
 from tucket import kernels
@@ -120,3 +122,11 @@ def test_features_of_digits_are_measured(capsys: pytest.CaptureFixture[str]) -> 
     assert {row["method"] for row in rows} >= {"LTR, segments", "NMF", "PCA"}
     assert all(row["seconds"] > 0 and 0.3 < row["accuracy"] < 1 for row in rows)
     assert "accuracy" in capsys.readouterr().out
+
+
+def test_the_first_picture_is_that_of_the_gallery(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "gallery", tmp_path / "gallery")
+    monkeypatch.setattr("benchmarks.plot.PLOT", tmp_path / "plot.svg")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+        assert "the core: sums of blocks" in draw_idea().read_text()
