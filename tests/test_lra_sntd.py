@@ -69,3 +69,14 @@ def test_ltr_goes_on_from_its_blocks(loss: Any) -> None:
     assert tk.ltr(x, retain=0.5, refine=loss, budget=1e-9, dtype="f4").dtype == np.float32
     assert tk.ltr(x, 3, variant="published", rng=0, refine=loss).rank == (3, 3, 3)
     assert not tk.ltr(np.zeros((4, 3, 5)), 2, refine=loss).core.any()
+
+
+def test_matrices_of_lower_rank_than_asked() -> None:
+    """Where scikit-learn's own start is no number."""
+    x = np.zeros((1, 1, 3, 3))
+    x[0, 0, 2, 2] = 1
+    assert tk.lra_sntd(x, (1, 1, 3, 1)).relative_error(x) < 0.1
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        sparse = rng.poisson(0.1, (4, 5, 3)).astype(np.float64)
+        assert np.isfinite(tk.lra_sntd(sparse, (4, 5, 3)).to_tensor()).all()

@@ -89,8 +89,11 @@ def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
     else:
         vectors = np.linalg.eigh(matrix.T @ matrix)[1][:, -rank:]
         approximation = np.maximum((matrix @ vectors) @ vectors.T, 0.0)
-    solver = NMF(rank, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its default number of iterations is part of the method
-        factor = solver.fit_transform(approximation)
+    for init in (None, "random"):  # its own start divides 0 by 0 where the matrix has a lower rank
+        solver = NMF(rank, init=init, random_state=seed)
+        with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+            warnings.simplefilter("ignore", ConvergenceWarning)  # its number of iterations is part of the method
+            factor = solver.fit_transform(approximation)
+        if np.isfinite(factor).all() and np.isfinite(solver.components_).all():
+            break
     return factor, solver.components_
