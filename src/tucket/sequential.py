@@ -89,11 +89,16 @@ def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
     else:
         vectors = np.linalg.eigh(matrix.T @ matrix)[1][:, -rank:]
         approximation = np.maximum((matrix @ vectors) @ vectors.T, 0.0)
-    for init in (None, "random"):  # its own start divides 0 by 0 where the matrix has a lower rank
-        solver = NMF(rank, init=init, random_state=seed)
+    # a matrix of lower rank has no use for more components, and scikit-learn's start would divide 0 by 0
+    short = approximation if len(matrix) <= matrix.shape[1] else approximation.T
+    squares = np.linalg.eigvalsh(short @ short.T)  # of the singular values
+    used = max(1, min(rank, int(np.count_nonzero(squares > 1e-13 * squares[-1]))))
+    for init in (None, "random"):
+        solver = NMF(used, init=init, random_state=seed)
         with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)  # its number of iterations is part of the method
             factor = solver.fit_transform(approximation)
         if np.isfinite(factor).all() and np.isfinite(solver.components_).all():
             break
-    return factor, solver.components_
+    empty = rank - used
+    return np.pad(factor, ((0, 0), (0, empty))), np.pad(solver.components_, ((0, empty), (0, 0)))
