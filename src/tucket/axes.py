@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tucket.blocks import as_index, frozen
 
-__all__ = ["Axes", "by_mode", "find_mode"]
+__all__ = ["Axes", "by_mode", "find_mode", "mode_names"]
 
 Mode = int | str
 
@@ -95,6 +95,17 @@ class Axes:
             return None
         names = np.atleast_1d(arrays["names"]).tolist()
         return cls(names, [arrays.get(f"axis_{mode}") for mode in range(len(names))])
+
+
+def mode_names(axes: Axes | None, count: int) -> tuple[str, ...]:
+    """Return what to call the modes: by their names, or by their numbers.
+
+    Examples
+    --------
+    >>> mode_names(None, 2), mode_names(Axes(("city", "hour")), 2)
+    (('mode 0', 'mode 1'), ('city', 'hour'))
+    """
+    return tuple(f"mode {mode}" for mode in range(count)) if axes is None else axes.names
 
 
 def find_mode(mode: Any, axes: Axes | None, count: int) -> int:

@@ -265,7 +265,7 @@ def ranks(
 def report(
     model: Model,
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="The tensor, for its errors and its images.")
+        str | None, typer.Argument(metavar="DATA", help="The tensor, for its errors and its images.")
     ] = None,
     output: Output = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="What to call it; by default the name of the model.")] = None,

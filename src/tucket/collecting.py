@@ -84,8 +84,7 @@ def collect(
     if not compute and isinstance(x, Stream | Iterator):
         raise TypeError("compute=False is for arrays of dask's, not for streams; leave it out")
     if isinstance(x, Stream | Iterator) and not isinstance(partition, Partition):
-        stream = x if isinstance(x, Stream) else Stream(x)
-        return grow(stream, partition, moments=moments, workers=workers, progress=progress)
+        return grow(Stream.of(x), partition, moments=moments, workers=workers, progress=progress)
     source = as_source(x, shape=getattr(partition, "shape", None))
     if isinstance(partition, Partition):
         check_shape_match(source, partition.shape, "the partition")
@@ -140,8 +139,7 @@ FINEST = 1 << 22
 def finest(x: Any, workers: int | None = None, progress: Report | None = None) -> Statistics:
     """Collect a tensor under blocks as fine as a search without the data can begin with, up to single indices."""
     if isinstance(x, Stream | Iterator):
-        stream = x if isinstance(x, Stream) else Stream(x)
-        return grow(stream, most=FINEST, moments=True, workers=workers, progress=progress)
+        return grow(Stream.of(x), most=FINEST, moments=True, workers=workers, progress=progress)
     source = as_source(x)
     rank = halved(source.shape, FINEST)
     return collect(source, Partition.uniform(source.shape, rank), moments=True, workers=workers, progress=progress)

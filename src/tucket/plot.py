@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tucket.axes import find_mode
+from tucket.axes import find_mode, mode_names
 from tucket.model import Model
 from tucket.optional import need
 from tucket.tucker import BlockTucker
@@ -74,7 +74,7 @@ def core(model: Model, modes: tuple[int | str, int | str] = (0, 1), *, ax: Any =
 def information(curve: InformationCurve, *, ax: Any = None) -> Any:
     """Draw how much of the information the models of a curve keep, against the numbers that they hold."""
     ax = _axes(ax)
-    names = [f"mode {k}" for k in range(len(curve.modes))] if curve.axes is None else curve.axes.names
+    names = mode_names(curve.axes, len(curve.modes))
     ax.plot([p.n_parameters for p in curve.joint], [p.kept for p in curve.joint], color=COLOURS[7], label="all modes")
     for path, name, colour in zip(curve.modes, names, COLOURS * len(curve.modes)):
         ax.plot([p.n_parameters for p in path], [p.kept for p in path], "--", color=colour, label=f"{name} alone")
@@ -186,7 +186,7 @@ def _axes(ax: Any) -> Any:
 
 
 def _name(model: Model, mode: int) -> str:
-    return f"mode {mode}" if model.axes is None else model.axes.names[mode]
+    return mode_names(model.axes, len(model.shape))[mode]
 
 
 def _label_ticks(ax: Any, model: Model, mode: int) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tucket import __version__
 from tucket.archive import check_target, replacing
+from tucket.axes import mode_names
 from tucket.collecting import collect, halved
 from tucket.model import Model
 from tucket.partition import Partition
@@ -135,7 +136,7 @@ def _joins(partitions: list[Partition]) -> list[list[int]]:
 
 def _modes(model: BlockTucker) -> list[dict[str, Any]]:
     """Return names and blocks of the modes, in words."""
-    names = [f"mode {k}" for k in range(len(model.shape))] if model.axes is None else model.axes.names
+    names = mode_names(model.axes, len(model.shape))
     return [{"name": name, "blocks": [_words(block) for block in model.blocks(k)]} for k, name in enumerate(names)]
 
 
@@ -184,9 +185,8 @@ def _place_name(model: BlockTucker, modes: list[int], place: Any) -> str:
     """Return the indices of a slice in words."""
     words = []
     for mode, index in zip(modes, place):
-        axes = model.axes
-        labels = None if axes is None else axes.labels[mode]
-        name = f"mode {mode}" if axes is None else axes.names[mode]
+        labels = None if model.axes is None else model.axes.labels[mode]
+        name = mode_names(model.axes, len(model.shape))[mode]
         words.append(f"{name} {index}" if labels is None else f"{name} {labels[index]}")
     return ", ".join(words) or "all"
 

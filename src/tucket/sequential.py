@@ -11,6 +11,7 @@ from tucket.collecting import collect
 from tucket.kernels.threads import check_workers
 from tucket.levels import to_unit
 from tucket.model import check_dtype
+from tucket.optional import need
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.sources import as_dense
 from tucket.tucker import Tucker
@@ -78,11 +79,9 @@ def lra_sntd(
 
 def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
     """Return non-negative factors of the low-rank part of a matrix."""
-    try:
-        from sklearn.decomposition import NMF
-        from sklearn.exceptions import ConvergenceWarning
-    except ImportError as error:
-        raise ImportError("lra_sntd needs scikit-learn; install it, as with pip install 'tucket[sklearn]'") from error
+    decomposition = need("sklearn.decomposition", "sklearn", "lra_sntd")
+    from sklearn.exceptions import ConvergenceWarning
+
     if len(matrix) <= matrix.shape[1]:  # singular vectors of the shorter side, from its inner products
         vectors = np.linalg.eigh(matrix @ matrix.T)[1][:, -rank:]
         approximation = np.maximum(vectors @ (vectors.T @ matrix), 0.0)
@@ -94,7 +93,7 @@ def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
     squares = np.linalg.eigvalsh(short @ short.T)  # of the singular values
     used = max(1, min(rank, int(np.count_nonzero(squares > 1e-13 * squares[-1]))))
     for init in (None, "random"):
-        solver = NMF(used, init=init, random_state=seed)
+        solver = decomposition.NMF(used, init=init, random_state=seed)
         with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
             warnings.simplefilter("ignore", ConvergenceWarning)  # its number of iterations is part of the method
             factor = solver.fit_transform(approximation)

@@ -34,7 +34,7 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
                 raise TypeError(
                     f"{name} is a stream of slabs, and this needs a tensor that can be read again and again"
                 )
-            return (x if isinstance(x, Stream) else Stream(x)).filling(shape)
+            return Stream.of(x).filling(shape)
     tensor = as_tensor(x, name)
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
 

@@ -192,12 +192,12 @@ def whole(shape: Sequence[int]) -> Box:
     return tuple(slice(0, size) for size in shape)
 
 
-def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], first: int, name: str) -> None:
-    """Refuse entries outside the shape; the first of these is entry number `first` of all."""
+def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], name: str) -> None:
+    """Refuse entries outside the shape."""
     for mode, (indices, size) in enumerate(zip(coords, shape)):
         if len(indices) and not (indices.min() >= 0 and indices.max() < size):
             at = int(np.argmax((indices < 0) | (indices >= size)))
             raise IndexError(
-                f"entry {first + at} of {name} has index {indices[at]} in mode {mode}; "
+                f"entry {at} of {name} has index {indices[at]} in mode {mode}; "
                 f"its size is {size}, so give 0 to {size - 1}"
             )

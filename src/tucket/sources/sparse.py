@@ -94,7 +94,7 @@ def from_entries(
         raise ValueError(f"values: got shape {weights.shape}; give one number an entry")
     check_real(weights.dtype, "values", type(values).__name__)
     indices = _as_coords(coords, len(weights), len(sizes))
-    check_indices(indices, sizes, 0, "coords")
+    check_indices(indices, sizes, "coords")
     axes = None if modes is None and labels is None else Axes.of(modes, labels, sizes)
     return Sparse(indices, weights, sizes, axes)
 

@@ -68,6 +68,11 @@ class Stream:
                 )
             yield slab, mode
 
+    @classmethod
+    def of(cls, slabs: Stream | Iterator[Any]) -> Stream:
+        """Return a stream: a plain iterator is one along mode 0."""
+        return slabs if isinstance(slabs, Stream) else cls(slabs)
+
     def filling(self, shape: tuple[int, ...]) -> Source:
         """Return a source of a known shape, which the slabs must fill."""
         return Filling(self, shape)
