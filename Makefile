@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench docs clean help
+.PHONY: demo test lint bench paper docs clean help
 .DELETE_ON_ERROR:
 
 help:            ## what can be made
@@ -24,6 +24,10 @@ bench: .venv/dev ## measure every case against its baseline; keep and draw the r
 	$(BIN)/python -m benchmarks.ntd
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.estimator
+
+paper: .venv/paper ## the paper's experiments, in docs/paper; what was interrupted goes on (100 minutes)
+	$(BIN)/tucket paper all --output docs/paper
+	$(BIN)/python -m benchmarks.paper
 
 docs: .venv/docs ## the documentation, in build/docs; warnings are errors
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs

@@ -265,7 +265,7 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert errors == "tucket: interrupted; nothing was written\n"
+    assert errors == "tucket: interrupted; no file is left half written\n"
     assert [path.name for path in tmp_path.iterdir()] == ["m.npz"]
 
 

@@ -29,7 +29,7 @@ def test_every_name_is_there() -> None:
     code = "from tucket import *; import tucket; print(sorted(set(tucket.__all__) - set(globals())), tucket.ntd)"
     assert run(code).startswith("[] <function ntd")
     assert set(dir(tk)) == {*tk.__all__, "__version__"}
-    assert set(tk._HOMES) | {"geometry", "metrics", "plot"} == set(tk.__all__)
+    assert set(tk._HOMES) | {"datasets", "geometry", "metrics", "plot"} == set(tk.__all__)
 
 
 @pytest.mark.parametrize("name", ["nonsense", "__main__", "a.b", "_private"])

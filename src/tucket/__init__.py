@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tucket import geometry, metrics, plot
+    from tucket import datasets, geometry, metrics, plot
     from tucket.axes import Axes
     from tucket.blocks import Blocks
     from tucket.collecting import collect
@@ -49,6 +49,7 @@ __all__ = [
     "Tucker",
     "best_rank1",
     "collect",
+    "datasets",
     "from_entries",
     "from_parquet",
     "from_table",

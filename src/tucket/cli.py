@@ -45,7 +45,7 @@ def main() -> None:
     except (KeyboardInterrupt, SystemExit) as stop:
         code = getattr(stop, "code", INTERRUPTED)
         if code == INTERRUPTED:
-            print("tucket: interrupted; nothing was written", file=sys.stderr)
+            print("tucket: interrupted; no file is left half written", file=sys.stderr)
         raise SystemExit(code) from None
 
 
@@ -404,3 +404,37 @@ def demo(
     from tucket.demo import run
 
     run(output)
+
+
+class Letter(StrEnum):
+    """The panels of the paper's figure."""
+
+    a = "a"
+    b = "b"
+    c = "c"
+    d = "d"
+    all = "all"
+
+
+@app.command()
+def paper(
+    which: Annotated[Letter, typer.Argument(metavar="a|b|c|d|all", help="The part of the paper's figure.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder of rows, figures and findings.")] = Path(
+        "paper"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Three points, three repetitions, ten seconds a run.")] = False,
+    cap: Annotated[float | None, typer.Option(help="Seconds that one run may take at most; by default 60.")] = None,
+    repetitions: Annotated[int | None, typer.Option(help="Of random methods; by default 20.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="The folder of attface.npz and lf_dino_png; by default TUCKET_DATA.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the paper's experiments, and draw its figures.
+
+    (a) is noise of growing rank, (b) noise of growing size, (c) a light field, (d) faces. What was interrupted goes on
+    where it was: every run that is over is a row of rows.csv.
+    """
+    from tucket.paper.study import study
+
+    study(which.value, output, quick=quick, cap=cap, repetitions=repetitions, data=data, quiet=quiet)

@@ -1,0 +1,105 @@
+"""From a letter of the paper's figure to a folder of rows, figures and findings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tucket.archive import replacing
+from tucket.optional import need
+from tucket.paper.figures import draw
+from tucket.paper.findings import findings
+from tucket.paper.plan import Panel, Run, chosen, plan, quickly, tensor
+from tucket.paper.rows import Row, Rows
+from tucket.paper.run import carry_out
+
+__all__ = ["study"]
+
+CAP, QUICK_CAP = 60.0, 10.0
+REPETITIONS, QUICK_REPETITIONS = 20, 3
+
+
+def study(
+    letter: str,
+    folder: Path,
+    *,
+    quick: bool = False,
+    cap: float | None = None,
+    repetitions: int | None = None,
+    data: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Run what is not yet in the folder's rows, and draw and write what they say."""
+    for package, extra in (("matplotlib", "plot"), ("sklearn", "sklearn"), ("tensorly", "paper")):
+        need(package, extra, "the paper's experiments")
+    limit = (QUICK_CAP if quick else CAP) if cap is None else cap
+    count = (QUICK_REPETITIONS if quick else REPETITIONS) if repetitions is None else repetitions
+    if not limit > 0:
+        raise ValueError(f"--cap: got {limit:g}; give seconds above 0")
+    if count < 1:
+        raise ValueError(f"--repetitions: got {count}; give 1 or more")
+    if data is not None:
+        os.environ["TUCKET_DATA"] = str(data.absolute())  # where the process that runs methods looks, too
+    panels = [panel for panel in chosen(letter) if is_there(panel, letter == "all")]
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = Rows(folder / "rows.csv")
+    runs = list(
+        plan([quickly(panel) for panel in panels] if quick else panels, count, ("one",) if quick else ("one", "all"))
+    )
+    with telling(runs, quiet) as tell:
+        carry_out(runs, rows, limit, tell)
+    summarise(panels, rows, folder)
+    if not quiet:
+        print(f"{len(rows.held)} rows, figures and findings.md are in {folder}")
+
+
+def is_there(panel: Panel, passing: bool) -> bool:
+    """Say whether a panel's data can be loaded; when all are run, others go on without it."""
+    if panel.data == "uniform":
+        return True
+    try:
+        tensor(panel, panel.points[0])
+    except FileNotFoundError as error:
+        if not passing:
+            raise
+        print(f"({panel.name}) is passed over. {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def summarise(panels: Sequence[Panel], rows: Rows, folder: Path) -> None:
+    """Draw the figures of some panels, and write the findings of all rows."""
+    for panel in panels:
+        for cores in ("one", "all"):
+            if rows.of(panel=panel.name, cores=cores):
+                draw(rows, panel, folder, cores)
+    with replacing(folder / "findings.md") as temporary:
+        temporary.write_text(findings(rows))
+
+
+@contextmanager
+def telling(runs: Sequence[Run], quiet: bool) -> Iterator[Callable[[int, Run, Row | None], None]]:
+    """Show how far the runs have come: a bar where somebody watches, else a line a run."""
+    if quiet:
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:60}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    watched = sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=not watched, transient=True) as bar:
+        task = bar.add_task("", total=len(runs))
+
+        def tell(number: int, run: Run, row: Row | None) -> None:
+            name = f"({run.panel.name}) {'x'.join(map(str, run.point.rank))} {run.method.label}, {run.cores}"
+            bar.update(task, description=name, completed=number + (row is not None))
+            if row is not None and not watched:
+                ended = f"{float(row['seconds']):.3f} s" if row["status"] == "done" else row["status"]
+                print(f"{number + 1}/{len(runs)} {name} {run.repetition}: {ended}", file=sys.stderr, flush=True)
+
+        yield tell
+        bar.update(task, completed=len(runs))
