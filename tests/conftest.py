@@ -15,6 +15,10 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("tucket"), max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tucket"))
 
+# read when Triton is imported: without a GPU its kernels are interpreted
+if not Path("/proc/driver/nvidia/version").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 DATA = Path(os.environ.get("TUCKET_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import metrics
+from tucket.arrays.home import home_of
+from tucket.kernels import foreign
 from tucket.kernels.threads import in_order
 from tucket.passes import Scalars, check_chunk
 from tucket.sources.dense import slabs
@@ -18,7 +21,7 @@ from tucket.sources.source import Box, Chunk, Entries
 if TYPE_CHECKING:
     from tucket.model import Model
 
-__all__ = ["Divergence", "Squares", "are_entries", "check_chunk_values", "moved"]
+__all__ = ["Divergence", "Squares", "abroad", "are_entries", "check_chunk_values", "moved"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,10 @@ class Divergence(Scalars):
             check_chunk_values(chunk)
             terms = sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, FEW))
             return np.array([terms, 0.0, 1.0])
+        if not isinstance(chunk.array, np.ndarray):
+            found_abroad, negative = foreign.divergence(chunk.array, abroad(model, chunk))
+            check_chunk(chunk, not (negative or math.isnan(found_abroad)))
+            return np.array([found_abroad, 1.0, 0.0])
         array = check_chunk_values(chunk).array
         found = in_order(
             lambda box: metrics.kl_sum(array[box], model[moved(box, chunk.box)]), slabs(array.shape), self.workers
@@ -81,6 +88,13 @@ class Squares(Scalars):
             sums = sums * (scale / top) ** 2 + np.array([residual, norm]) * (own / top) ** 2
             scale, kinds = top, kinds + kind
         return np.array([scale, *sums, *kinds])
+
+
+def abroad(model: Model, chunk: Chunk) -> Callable[[Box], Any]:
+    """Return what brings the part of a model in a box of a chunk to where the chunk is."""
+    home = home_of(chunk.array)
+    assert home is not None
+    return lambda box: home.take(model[moved(box, chunk.box)])
 
 
 def are_entries(boxes: float, entries: float) -> bool:

@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from tucket import archive, metrics
 from tucket.axes import Axes
 from tucket.blocks import as_index, frozen
-from tucket.distances import Divergence, Squares, are_entries, check_chunk_values, moved
+from tucket.distances import Divergence, Squares, abroad, are_entries, check_chunk_values, moved
+from tucket.kernels import foreign
 from tucket.kernels.threads import check_workers, in_order
+from tucket.passes import check_chunk
 from tucket.sources import Source, as_source
 from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
 from tucket.sources.source import Box, Chunk, Progress, Report
@@ -23,9 +25,23 @@ from tucket.sources.source import Box, Chunk, Progress, Report
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Index", "Model", "cast_part", "check_dtype", "check_part", "check_parts", "check_range"]
+__all__ = [
+    "SAFE_SQUARES",
+    "Index",
+    "Model",
+    "cast_part",
+    "check_dtype",
+    "check_part",
+    "check_parts",
+    "check_range",
+    "parse_index",
+]
 
 Index = SupportsIndex | slice | EllipsisType
+
+
+SAFE_SQUARES = 1e-280
+"""Sum of squares above which none of note has underflowed."""
 
 
 class Model(ABC):
@@ -120,7 +136,7 @@ class Model(ABC):
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
-        rows, kept = _parse_index(index, self.shape)
+        rows, kept = parse_index(index, self.shape)
         counts = [len(range(size)[chosen]) for chosen, size in zip(rows, self.shape)]
         part = self.core
         # the mode that grows least goes first: the largest array is then written once
@@ -167,6 +183,8 @@ class Model(ABC):
 
     def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
         """Return the sums of squares of chunk - model and of the chunk, over the square of a scale, and that scale."""
+        if not isinstance(chunk.array, np.ndarray):
+            return self._scaled_misfit_abroad(chunk, most)
         tensor = check_chunk_values(chunk).array
         scale = max(float(tensor.max()), most) or 1.0
 
@@ -176,6 +194,19 @@ class Model(ABC):
 
         residuals, norms = zip(*in_order(squares, slabs(tensor.shape), workers))
         return scale, sum(residuals), sum(norms)
+
+    def _scaled_misfit_abroad(self, chunk: Chunk, most: float) -> tuple[float, float, float]:
+        """Do it where the chunk is, with a scale only if squares without one are too large or too small."""
+        scale = 1.0
+        residual, norm, negative = self._misfit_abroad(chunk, scale)
+        if not (negative or (math.isfinite(residual) and SAFE_SQUARES < norm < math.inf)):
+            scale = 2.0 ** round(math.log2(max(foreign.largest(chunk.array), most) or 1.0))
+            residual, norm, negative = self._misfit_abroad(chunk, scale)
+        check_chunk(chunk, not negative and norm < math.inf)
+        return scale, residual, norm
+
+    def _misfit_abroad(self, chunk: Chunk, scale: float) -> tuple[float, float, bool]:
+        return foreign.misfit(chunk.array, abroad(self, chunk), scale)
 
     def to_xarray(self) -> Any:
         """Return the model as an xarray Dataset: `core`, and `factor_<mode>` for each mode, with the labels.
@@ -304,7 +335,7 @@ def _check_out(out: object, shape: tuple[int, ...], dtype: DTypeLike | None) -> 
         raise ValueError("out: got a read-only array; give one that can be written to")
 
 
-def _parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple[int | slice, ...]]:
+def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[slice], tuple[int | slice, ...]]:
     """Return a slice a mode, and what of the result is kept: an int drops its mode, as in NumPy."""
     given = index if isinstance(index, tuple) else (index,)
     dots = [place for place, entry in enumerate(given) if entry is ...]

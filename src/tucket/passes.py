@@ -15,6 +15,7 @@ from tucket import kernels
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 from tucket.sources.dense import bad_value, explain_values
+from tucket.sources.foreign import explain_foreign
 from tucket.sources.source import Box, Chunk, Entries, Report, Source, whole
 
 __all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
@@ -204,6 +205,8 @@ def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | N
     """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
     if is_fine:
         return
+    if isinstance(chunk, Chunk) and not isinstance(chunk.array, np.ndarray):
+        raise explain_foreign(chunk.array, [rows.start for rows in chunk.box])
     shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)
     if isinstance(chunk, Chunk):
         raise explain_values(chunk.array, "x", [rows.start + by for rows, by in zip(chunk.box, shift)])

@@ -10,6 +10,8 @@ from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from tucket.arrays.home import check_array, home_of, is_traced
+from tucket.arrays.model import ArrayBlockTucker, deliver, project_abroad, traced_ltr
 from tucket.axes import by_mode
 from tucket.blocks import Blocks
 from tucket.collecting import collect, finest
@@ -21,7 +23,7 @@ from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
 from tucket.sources import Source, Stream, as_source
-from tucket.sources.dense import Array
+from tucket.sources.dense import Array, check_shape
 from tucket.sources.source import Report
 from tucket.statistics import Statistics
 from tucket.tucker import BlockTucker, Tucker
@@ -176,7 +178,10 @@ def ltr(
         blocks = "random" if variant == "published" else "clusters"
     if isinstance(x, Stream | Iterator):
         x = _read_stream(x, rank, blocks, workers, progress)
+    if is_traced(x):
+        return _followed(x, rank, retain, max_parameters, blocks, variant, refine, rng, target)
     data = x if isinstance(x, Statistics) else as_source(x)
+    home = None if isinstance(data, Statistics) else data.home
     base = data.partition if isinstance(data, Statistics) else Partition.uniform(data.shape, data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
     if criterion is None:
@@ -184,6 +189,10 @@ def ltr(
     else:
         chosen = criterion(information_curve(data, workers=workers, progress=progress)).partition
         plan = make_plan(blocks, chosen.rank, rng, base, data.axes).starting_at(base.quotient(chosen))
+    if home is not None and not plan.searches and variant == "projection" and refine is None and progress is None:
+        there = project_abroad(data, plan.start, target)
+        if there is not None:
+            return there
     if isinstance(data, Statistics):
         statistics = data.coarsen(base.compose(plan.search(Array(data.core), data, limits, workers)))
     elif not compute:
@@ -197,11 +206,38 @@ def ltr(
             statistics = collect(data, found, workers=workers, progress=progress)
     model = project(statistics)
     if refine is None or isinstance(data, Statistics):
-        return model.astype(target)
+        return deliver(model.astype(target), home)
     if statistics.total == 0:
-        return Tucker(model.core, model.factors, model.axes).astype(target)
+        return deliver(Tucker(model.core, model.factors, model.axes).astype(target), home)
     left = None if budget is None else max(1e-3, budget - (time.monotonic() - began))
     return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
+
+
+def _followed(
+    x: Any,
+    rank: Any,
+    retain: object,
+    max_parameters: object,
+    blocks: Any,
+    variant: str,
+    refine: object,
+    rng: Any,
+    dtype: np.dtype[Any],
+) -> ArrayBlockTucker:
+    """Reduce an array that is followed for a gradient or a compiled function, whose values are not known yet."""
+    home = home_of(x)
+    assert home is not None
+    check_array(x, "x")
+    check_shape(tuple(x.shape), "x")
+    if refine is not None or variant != "projection" or rank == "mdl" or not (retain is max_parameters is None):
+        raise ValueError("x is followed for a gradient or a compiled function; give a rank or blocks, and nothing else")
+    plan = make_plan(blocks, rank, rng, Partition.uniform(x.shape, x.shape))
+    if plan.searches:
+        raise ValueError(
+            "x is followed for a gradient or a compiled function, and blocks that are searched for depend on its "
+            "values; give blocks='uniform' or your own, such as the partition of a model made before"
+        )
+    return traced_ltr(x, home, plan.start, dtype)
 
 
 def _read_stream(x: Any, rank: object, blocks: object, workers: int | None, progress: Report | None) -> Statistics:

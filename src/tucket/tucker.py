@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tucket import archive, kernels, passes
 from tucket.axes import Axes, find_mode
 from tucket.blocks import Blocks
-from tucket.model import Model, cast_part, check_part, check_parts, check_range
+from tucket.kernels import foreign
+from tucket.model import SAFE_SQUARES, Model, cast_part, check_part, check_parts, check_range
 from tucket.partition import Partition, check_partition
 from tucket.sources.source import Box, Chunk, Report
 
@@ -296,13 +297,17 @@ class BlockTucker(Model):
         return max(0.0, divergence)
 
     def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
-        if kernels.is_large(chunk.array.shape):
+        if isinstance(chunk.array, np.ndarray) and kernels.is_large(chunk.array.shape):
             part = self._part(chunk.box)
             found = kernels.residual(chunk.array, part.core, part.partition, part.weights, workers)
             residual, norm, negative = found
             if not negative and np.isfinite(residual) and SAFE_SQUARES < norm < math.inf:
                 return 1.0, residual, norm
         return Model._misfit(self, chunk, most, workers)
+
+    def _misfit_abroad(self, chunk: Chunk, scale: float) -> tuple[float, float, bool]:
+        part = self._part(chunk.box)
+        return foreign.residual(chunk.array, part.core, part.partition, part.weights, scale)
 
     def _write(self, out: NDArray[Any], workers: int) -> None:
         if kernels.is_large(self.shape):
@@ -359,10 +364,6 @@ class BlockTucker(Model):
             and self.axes == other.axes
             and _same([self.core, *self.weights], [other.core, *other.weights])
         )
-
-
-SAFE_SQUARES = 1e-280
-"""Sum of squares above which none of note has underflowed."""
 
 
 def load(path: str | os.PathLike[str]) -> Tucker | BlockTucker:

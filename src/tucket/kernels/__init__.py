@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tucket.kernels import plain
@@ -51,15 +52,17 @@ def is_large(shape: tuple[int, ...]) -> bool:
     return entries >= LARGE and max(shape) < entries
 
 
-def block_sums(
-    tensor: NDArray[Any], partition: Partition, workers: int | None = None, unit: float | None = None
-) -> Sums:
+def block_sums(tensor: Any, partition: Partition, workers: int | None = None, unit: float | None = None) -> Sums:
     """Read the tensor once, for its block sums and the marginal of every mode.
 
     Given a unit, a power of two, also for its moments: v log(v / unit) summed over all entries v, and v**2.
     """
     if workers is not None:
         check_workers(workers)
+    if not isinstance(tensor, np.ndarray):
+        from tucket.kernels import foreign
+
+        return foreign.block_sums(tensor, partition, unit)
     if not is_large(tensor.shape):
         return plain.block_sums(tensor, partition.modes, unit)
     from tucket.kernels import compiled

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tucket.arrays.home import home_of
 from tucket.sources.dense import Array, Mapped, as_tensor, check_shape, mapping
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
@@ -25,6 +26,10 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
             loaded = sys.modules.get(module)
             if loaded is not None and isinstance(x, getattr(loaded, kind, ())):
                 return make(x, name, memory)
+        if (home := home_of(x)) is not None:
+            from tucket.sources.foreign import from_array
+
+            return from_array(x, home, name)
         if _is_entries(x):
             from tucket.sources.sparse import from_entries
 

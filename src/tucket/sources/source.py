@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.arrays.home import Home
 from tucket.axes import Axes
 
 __all__ = [
@@ -38,13 +39,13 @@ Box = tuple[slice, ...]
 class Chunk(NamedTuple):
     """A dense part of a tensor, and where it is in the whole."""
 
-    array: NDArray[Any]
+    array: Any  # of NumPy's, or of another library
     box: Box
 
     @property
     def nbytes(self) -> int:
-        """How much was read."""
-        return self.array.nbytes
+        """How much was read, where its library says so."""
+        return int(getattr(self.array, "nbytes", 0))
 
 
 class Entries(NamedTuple):
@@ -113,6 +114,8 @@ class Source(ABC):
         Size of each mode.
     axes : Axes or None
         Names of the modes, and labels of their indices.
+    home : Home or None
+        The library and the device of an array that is not of NumPy's, where results are to go.
     in_memory : bool
         Whether a pass over it reads nothing but memory.
     sparse : bool
@@ -121,6 +124,7 @@ class Source(ABC):
 
     shape: tuple[int, ...]
     axes: Axes | None = None
+    home: Home | None = None
     in_memory: bool = False
     sparse: bool = False
 

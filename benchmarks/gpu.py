@@ -1,0 +1,241 @@
+"""A GPU: every pass over a tensor in its memory beside `torch.sum` and a copy: python -m benchmarks.gpu.
+
+Each result is first compared with float64, on numbers drawn anew. Times are medians of device events after a warm-up;
+what the host adds is within them, since the events enclose the whole call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import tucket as tk
+from tucket.kernels.triton import Found, _kind
+
+RESULTS = Path(__file__).parent / "results" / "gpu.json"
+CUBE, RANK = (1000, 1000, 2000), 20
+VIEWS = (9, 9, 512, 512, 3)
+
+
+AHEAD = 4_000_000
+"""Cycles of the device, about 2 ms."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: its time, what that is in bytes a second, over which ceiling, and its error against float64."""
+
+    case: str
+    milliseconds: float
+    terabytes_per_second: float
+    ceiling: str
+    ratio: float
+    least: float | None
+    error: float | None
+
+
+def timed(call: Callable[[], object], rounds: int = 15, *, ahead: bool = False) -> float:
+    """Return the median of seconds between device events around a call.
+
+    If the host is to be ahead, the device is kept busy before, so that it does not wait for what the host prepares.
+    """
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(rounds):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if ahead:
+            torch.cuda._sleep(AHEAD)
+        first.record()
+        call()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) / 1000)
+    return float(np.median(times))
+
+
+def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Return numbers drawn anew: from 0 to 1, or bytes."""
+    if dtype == torch.uint8:
+        return torch.randint(0, 256, shape, dtype=dtype, device="cuda")
+    x = torch.empty(shape, dtype=dtype, device="cuda")
+    for slab in x:
+        slab.copy_(torch.rand(shape[1:], device="cuda"))
+    return x
+
+
+def exact(x: torch.Tensor, partition: tk.Partition) -> tuple[Any, list[Any]]:
+    """Return block sums and marginals in float64, slice by slice."""
+    core = torch.zeros(partition.rank, dtype=torch.float64, device=x.device)
+    marginals = [torch.zeros(size, dtype=torch.float64, device=x.device) for size in x.shape]
+    one_hot = [
+        torch.nn.functional.one_hot(torch.from_numpy(np.array(blocks.labels)).to(x.device), blocks.rank).double()
+        for blocks in partition.modes
+    ]
+    for index, slab in enumerate(x):
+        part = slab.double()
+        for mode in range(1, x.ndim):
+            marginals[mode] += part.sum([k - 1 for k in range(1, x.ndim) if k != mode]) if x.ndim > 2 else part
+        marginals[0][index] = part.sum()
+        for mode in range(1, x.ndim):
+            part = torch.tensordot(part, one_hot[mode], dims=([0], [0]))  # the mode goes, its blocks come last
+        core[partition[0].labels[index]] += part
+    return core, marginals
+
+
+def error_of(stats: tk.Statistics, x: torch.Tensor) -> float:
+    """Return the largest error of any sum, relative to it."""
+    core, marginals = exact(x, stats.partition)
+    pairs = [(stats.core, core), *zip(stats.marginals, marginals)]
+    return max(float(np.max(np.abs(ours - other.cpu().numpy()) / other.cpu().numpy())) for ours, other in pairs)
+
+
+def cases() -> Iterator[Row]:
+    """Measure case after case."""
+    per_byte: dict[torch.dtype, float] = {}
+    for dtype, shape, least in (
+        (torch.float32, CUBE, 0.93),
+        (torch.float16, CUBE, 0.9),
+        (torch.bfloat16, CUBE, 0.9),
+        (torch.float64, (1000, 1000, 1000), 0.9),
+    ):
+        yield from of_type(dtype, shape, least, per_byte)
+    yield from of_bytes()
+    yield from of_much(per_byte[torch.float16])
+
+
+def of_type(
+    dtype: torch.dtype, shape: tuple[int, ...], least: float, per_byte: dict[torch.dtype, float]
+) -> Iterator[Row]:
+    """Measure the pass over 8 GB, or 4, of one type, beside `torch.sum`, whose time a byte is noted."""
+    name = str(dtype).removeprefix("torch.")
+    x = draw(shape, dtype)
+    size = x.numel() * x.element_size()
+    ceiling = timed(lambda: torch.sum(x))
+    per_byte[dtype] = ceiling / size
+    yield row(f"torch.sum, {name}", ceiling, size)
+    cut = tk.Partition.uniform(shape, RANK)
+    device = timed(lambda: Found(x, cut, None, _kind(dtype)), ahead=True)
+    error = error_of(tk.collect(x, cut), x)
+    yield row(f"collect, {name} {shape}", device, size, "torch.sum", ceiling / device, least, error)
+    call = timed(lambda: tk.collect(x, cut))
+    yield row("  with all that the host does", call, size, "torch.sum", ceiling / call)
+    if dtype == torch.float32:
+        yield from of_cube(x, cut, ceiling, device)
+
+
+def row(
+    case: str,
+    seconds: float,
+    size: int,
+    ceiling: str = "",
+    ratio: float = 1.0,
+    least: float | None = None,
+    error: float | None = None,
+) -> Row:
+    """Make a row, and print it."""
+    made = Row(case, 1000 * seconds, size / seconds / 1e12, ceiling, ratio, least, error)
+    print(
+        f"{case:60} {made.milliseconds:9.3f} ms {made.terabytes_per_second:6.2f} TB/s {ratio:6.2f} x {ceiling:12} "
+        f"{'' if least is None else f'(at least {least:g})':16} {'' if error is None else f'error {error:.1e}'}",
+        flush=True,
+    )
+    return made
+
+
+def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: float, contiguous: float) -> Iterator[Row]:
+    """Measure all that is done with 8 GB of float32."""
+    size, rng = x.numel() * x.element_size(), np.random.default_rng()
+    y = torch.empty_like(x)
+    yield row("copy, read and written", timed(lambda: y.copy_(x)), 2 * size)
+    fill = timed(lambda: y.fill_(1.0))
+    yield row("fill", fill, size)
+    free = tk.Partition.from_labels([rng.permutation(blocks.labels) for blocks in partition.modes])
+    seconds = timed(lambda: Found(x, free, None, _kind(x.dtype)), ahead=True)
+    error = error_of(tk.collect(x, free), x)
+    yield row("collect, free labels", seconds, size, "contiguous", contiguous / seconds, 0.7, error)
+    turned = x.permute(2, 0, 1)
+    cut = tk.Partition.uniform(tuple(turned.shape), RANK)
+    seconds = timed(lambda: Found(turned, cut, None, _kind(x.dtype)), ahead=True)
+    yield row("collect, modes in another order", seconds, size, "torch.sum", ceiling / seconds)
+    seconds = timed(lambda: tk.ltr(x, RANK, blocks="random", rng=0))
+    yield row("ltr, random blocks, end to end", seconds, size, "torch.sum", ceiling / seconds, 0.85)
+    model: Any = tk.ltr(x, RANK, blocks="uniform", dtype=np.float32)
+    seconds = timed(model.to_tensor)
+    dense, host = model.to_tensor(), model.to_numpy().astype(np.float64)
+    some = rng.integers(0, CUBE[0], 3).tolist()
+    error = max(float(np.max(np.abs(dense[i].cpu().numpy() / host[i] - 1))) for i in some)
+    yield row("to_tensor", seconds, size, "fill", fill / seconds, 0.85, error)
+    kl, residual, norm = np.sum([compared(p, q) for p, q in zip(x, dense)], axis=0)
+    del dense
+    seconds = timed(lambda: model.kl(x))
+    yield row("kl", seconds, size, "torch.sum", ceiling / seconds, 0.6, abs(model.kl(x) / kl - 1))
+    seconds = timed(lambda: model.relative_error(x))
+    error = abs(model.relative_error(x) / math.sqrt(residual / norm) - 1)
+    yield row("relative_error", seconds, size, "torch.sum", ceiling / seconds, None, error)
+    seconds = timed(lambda: tk.ltr(x, RANK, blocks="segments", max_sweeps=2), 3)
+    yield row("ltr, segments, two sweeps", seconds, size, "torch.sum", ceiling / seconds)
+
+
+def compared(p: torch.Tensor, q: torch.Tensor) -> list[float]:
+    """Return divergence, squares of the difference and squares, in float64."""
+    p, q = p.double(), q.double()
+    divergence = torch.special.xlogy(p, p / q) - p + q
+    return [float(each.sum()) for each in (divergence, (p - q) ** 2, p**2)]
+
+
+def of_bytes() -> Iterator[Row]:
+    """Measure a light field of bytes."""
+    shape = (16, *VIEWS)
+    x = draw(shape, torch.uint8)
+    cut = tk.Partition.uniform(shape, (4, 3, 3, 16, 16, 1))
+    seconds = timed(lambda: Found(x, cut, None, _kind(x.dtype)), ahead=True)
+    error = error_of(tk.collect(x, cut), x)
+    yield row(f"collect, uint8 {shape}", seconds, x.numel(), "1.5 TB/s", x.numel() / seconds / 1.5e12, 1.0, error)
+
+
+def of_much(per_byte: float) -> Iterator[Row]:
+    """Measure 100 GB of float16, and what is held beside them."""
+    x = draw((5000, 5000, 2000), torch.float16)
+    size = x.numel() * x.element_size()
+    cut = tk.Partition.uniform(tuple(x.shape), RANK)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    stats = tk.collect(x, cut)
+    held = torch.cuda.max_memory_allocated() - before
+    seconds = timed(lambda: tk.collect(x, cut), 3)
+    error = abs(stats.total / sum(float(slab.double().sum()) for slab in x) - 1)
+    name = f"collect, float16, 100 GB, {held / 1e6:.0f} MB beside it"
+    yield row(name, seconds, size, "torch.sum", per_byte * size / seconds, None, error)
+
+
+def main() -> None:
+    """Measure, print, and keep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=RESULTS)
+    output = parser.parse_args().output
+    rows = [asdict(made) for made in cases()]
+    import triton
+
+    system = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "tucket": tk.__version__,
+    }
+    output.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "machine": system, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Where an array of another library lives: which library, which device, and how to get there and back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Home", "check_array", "home_of", "is_traced", "on_gpu", "on_host", "same_home"]
+
+CPU = 1
+"""What DLPack calls a device whose memory is the host's."""
+
+
+class Home(NamedTuple):
+    """A library, by its namespace of the array API, and one of its devices."""
+
+    xp: Any
+    device: Any
+
+    def take(self, array: NDArray[Any]) -> Any:
+        """Bring an array of NumPy's here: in the memory of the host it may be shared."""
+        fresh = array if array.flags.writeable else array.copy()
+        # arrays under a transformation of JAX's have no device of their own
+        return self.xp.asarray(fresh) if self.device is None else self.xp.asarray(fresh, device=self.device)
+
+    def take_all(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
+        """Bring several small arrays of one type here, to a device of torch's together, as each has its price."""
+        if "torch" not in self.xp.__name__ or str(self.device) == "cpu":
+            return [self.take(array) for array in arrays]
+        whole = self.take(np.concatenate([array.reshape(-1) for array in arrays]))
+        return [part.reshape(array.shape) for part, array in zip(whole.split([array.size for array in arrays]), arrays)]
+
+    def __str__(self) -> str:
+        return f"{self.xp.__name__.rpartition('array_api_compat.')[2].partition('.')[0]} on {self.device}"
+
+
+def home_of(x: Any) -> Home | None:
+    """Return where an array of another library lives; None for all else."""
+    if isinstance(x, np.ndarray | np.generic) or not hasattr(type(x), "__dlpack__") or hasattr(x, "dims"):
+        return None
+    import array_api_compat
+
+    if not array_api_compat.is_array_api_obj(x):
+        return None
+    return Home(array_api_compat.array_namespace(x), array_api_compat.device(x))
+
+
+def same_home(first: Home | None, second: Home | None) -> bool:
+    """Say whether two arrays can be worked on together."""
+    if first is None or second is None:
+        return first is second
+    return first.xp is second.xp and (first.device == second.device or None in (first.device, second.device))
+
+
+def check_array(x: Any, name: str) -> None:
+    """Refuse what is no dense array of real numbers."""
+    home = home_of(x)
+    assert home is not None
+    layout = str(getattr(x, "layout", "torch.strided"))
+    if layout != "torch.strided":
+        raise TypeError(
+            f"{name} is a sparse tensor of torch's ({layout}); give its entries, as with "
+            f"tucket.from_entries({name}.indices(), {name}.values(), {name}.shape), or {name}.to_dense()"
+        )
+    if getattr(getattr(x, "device", None), "type", None) == "meta":
+        raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
+    if not (home.xp.isdtype(x.dtype, ("bool", "integral", "real floating")) or "bfloat16" in str(x.dtype)):
+        raise TypeError(f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers")
+
+
+def is_traced(x: Any) -> bool:
+    """Say whether an array is followed: by JAX, which has no values of it yet, or by torch, for a gradient."""
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    if jax is not None and isinstance(x, jax.core.Tracer):
+        return True
+    return torch is not None and isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled()
+
+
+def on_host(x: Any) -> NDArray[Any] | None:
+    """Return an array whose entries are in the memory of the host as one of NumPy's, not copied; None for all else."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return None if x.device.type != "cpu" or x.dtype == torch.bfloat16 else np.asarray(x.detach().resolve_neg())
+    try:
+        if x.__dlpack_device__()[0] != CPU:
+            return None
+        array = np.from_dlpack(x)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):  # a type that NumPy does not have
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def on_gpu(x: Any) -> Any:
+    """Return an array in the memory of a GPU of NVIDIA's as a tensor of torch's, not copied; None for all else."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.detach() if x.device.type == "cuda" and _has_triton() else None
+    try:
+        if x.__dlpack_device__()[0] != CUDA or not _has_triton():
+            return None
+    except (AttributeError, BufferError, RuntimeError):
+        return None
+    return import_module("torch").from_dlpack(x)
+
+
+CUDA = 2
+"""What DLPack calls such a GPU."""
+
+
+@cache
+def _has_triton() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("torch") is not None and find_spec("triton") is not None

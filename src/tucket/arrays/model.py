@@ -1,0 +1,300 @@
+"""Tucker models whose parts are arrays of another library, on the device of the tensor that they are models of."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tucket.arrays import pure
+from tucket.arrays.home import Home, check_array, home_of, is_traced, on_gpu, on_host, same_home
+from tucket.axes import Axes
+from tucket.model import Index, Model, parse_index
+from tucket.partition import Partition
+from tucket.sources.dense import check_shape_match
+from tucket.sources.foreign import PIECE, Foreign
+from tucket.tucker import BlockTucker, Tucker
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["ArrayBlockTucker", "ArrayTucker", "deliver", "project_abroad", "traced_ltr"]
+
+
+class ArrayModel(ABC):
+    """What models of arrays of other libraries can do; all else is asked of `to_numpy()`."""
+
+    core: Any
+    home: Home
+    axes: Axes | None
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+
+    @abstractmethod
+    def dense_factors(self) -> list[Any]:
+        """Return the factor matrices, one a mode, of shape (size, rank)."""
+
+    @abstractmethod
+    def to_numpy(self) -> Model:
+        """Return the model on the host, which can do all that models can."""
+
+    @abstractmethod
+    def to_tensor(self) -> Any:
+        """Return the whole tensor that the model stands for, dense, where its parts are."""
+
+    @abstractmethod
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Size of each mode of the core."""
+        return tuple(self.core.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the core, the factors and the tensor."""
+        return self.core.dtype
+
+    @property
+    def device(self) -> Any:
+        """Where the parts are."""
+        return self.home.device
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """How many real numbers the model holds."""
+
+    def _is_traced(self) -> bool:
+        return is_traced(self.core)
+
+    def kl(self, x: Any) -> Any:
+        """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`.
+
+        A float; or, where `x` or the model is followed for a gradient or a compiled function, an array of one number.
+        """
+        self._check(x)
+        if self._is_traced() or is_traced(x):
+            return pure.divergence(self.home, x, self.to_tensor())
+        return self.to_numpy().kl(x)
+
+    def relative_error(self, x: Any) -> Any:
+        """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`.
+
+        A float or an array of one number, as with `kl`.
+        """
+        self._check(x)
+        if self._is_traced() or is_traced(x):
+            residual, norm = (pure.square_sum(self.home, x, other) for other in (self.to_tensor(), None))
+            return self.home.xp.sqrt(residual / norm)
+        return self.to_numpy().relative_error(x)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model, from the host, to exactly this path; `tucket.load` reads it back, as a model of NumPy's."""
+        self.to_numpy().save(path)
+
+    def _check(self, x: Any) -> None:
+        home = home_of(x)
+        if not same_home(home, self.home):
+            raise ValueError(
+                f"x is {'no array of its library' if home is None else f'of {home}'}, but the model of {self.home}; "
+                f"bring one to the other, or use model.to_numpy()"
+            )
+        check_array(x, "x")
+        check_shape_match(x, self.shape, "the model")
+
+    def __iter__(self) -> Iterator[Any]:
+        """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
+        yield self.core
+        yield self.dense_factors()
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype}, {self.home}): "
+            f"{self.n_parameters:,} parameters for {math.prod(self.shape):,} elements"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ArrayBlockTucker(ArrayModel):
+    r"""A core, and for each index of a mode its block and its weight within that block: see `BlockTucker`.
+
+    `ltr` makes it of arrays of torch, CuPy, JAX and others that follow the array API standard.
+
+    Attributes
+    ----------
+    core : array of shape `partition.rank`
+    partition : Partition
+    weights : tuple of arrays, one a mode
+    home : Home
+        The library and the device.
+    """
+
+    core: Any
+    partition: Partition
+    weights: tuple[Any, ...]
+    home: Home
+    axes: Axes | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+        return self.partition.shape
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of entries of the core and the weights."""
+        return math.prod(self.rank) + sum(self.shape)
+
+    @property
+    def factors(self) -> tuple[Any, ...]:
+        """The factor matrices, built dense, one a mode, of shape (size, rank)."""
+        return tuple(self.dense_factors())
+
+    def dense_factors(self) -> list[Any]:
+        """Build the factor matrices, one a mode, of shape (size, rank)."""
+        return [self._factor(mode) for mode in range(len(self.shape))]
+
+    def _factor(self, mode: int) -> Any:
+        blocks, xp = self.partition[mode], self.home.xp
+        indicator = self.home.take(np.equal.outer(blocks.labels, np.arange(blocks.rank)).astype(np.float64))
+        return xp.astype(indicator, self.dtype) * self.weights[mode][:, None]
+
+    def to_numpy(self) -> BlockTucker:
+        """Return the model on the host, which can do all that models can."""
+        from tucket.kernels.foreign import bring
+
+        return BlockTucker(bring(self.core), self.partition, [bring(vector) for vector in self.weights], self.axes)
+
+    def to_tensor(self) -> Any:
+        """Return the whole tensor that the model stands for, dense, where its parts are."""
+        if not self._is_traced():
+            if on_gpu(self.core) is not None:
+                return self._write()
+            if on_host(self.core) is not None:
+                return self.home.take(self.to_numpy().to_tensor())
+        return self[...]
+
+    def _write(self) -> Any:
+        import torch
+
+        from tucket.kernels import triton
+
+        core, weights = on_gpu(self.core), [on_gpu(vector) for vector in self.weights]
+        out = torch.empty(self.shape, dtype=core.dtype, device=core.device)
+        triton.write(out, core, self.partition, weights)
+        return out if isinstance(self.core, torch.Tensor) else self.home.xp.from_dlpack(out)
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
+        rows, kept = parse_index(index, self.shape)
+        labels = [blocks.labels_at(some) for blocks, some in zip(self.partition.modes, rows)]
+        # by numbers, since not every library has slices that go back
+        places = [np.arange(size)[some] for size, some in zip(self.shape, rows)]
+        chosen = [self.home.xp.take(vector, self.home.take(some)) for vector, some in zip(self.weights, places)]
+        return pure.expand(self.home, self.core, labels, chosen)[kept]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ArrayTucker(ArrayModel):
+    """A core and a dense factor matrix a mode: see `Tucker`. `ntd` makes it of arrays of other libraries.
+
+    Attributes
+    ----------
+    core : array
+    factors : tuple of arrays, one a mode, of shape (size, rank)
+    home : Home
+        The library and the device.
+    """
+
+    core: Any
+    factors: tuple[Any, ...]
+    home: Home
+    axes: Axes | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode of the tensor that the model stands for."""
+        return tuple(factor.shape[0] for factor in self.factors)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of entries of the core and the factors."""
+        return math.prod(self.rank) + sum(math.prod(map(int, factor.shape)) for factor in self.factors)
+
+    def dense_factors(self) -> list[Any]:
+        """Return the factor matrices, one a mode, of shape (size, rank)."""
+        return list(self.factors)
+
+    def to_numpy(self) -> Tucker:
+        """Return the model on the host, which can do all that models can."""
+        from tucket.kernels.foreign import bring
+
+        return Tucker(bring(self.core), [bring(factor) for factor in self.factors], self.axes)
+
+    def to_tensor(self) -> Any:
+        """Return the whole tensor that the model stands for, dense, where its parts are."""
+        return self[...]
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
+        """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
+        rows, kept = parse_index(index, self.shape)
+        part, xp = self.core, self.home.xp
+        for mode, (factor, some) in enumerate(zip(self.factors, rows)):
+            chosen = xp.take(factor, self.home.take(np.arange(factor.shape[0])[some]), axis=0)
+            part = xp.moveaxis(xp.tensordot(chosen, part, axes=((1,), (mode,))), 0, mode)
+        return part[kept]
+
+
+def deliver(model: Any, home: Home | None) -> Any:
+    """Return a model where the tensor is that it is a model of."""
+    if home is None:
+        return model
+    if isinstance(model, BlockTucker):
+        core, *weights = home.take_all([model.core, *model.weights])
+        return ArrayBlockTucker(core, model.partition, tuple(weights), home, model.axes)
+    core, *factors = home.take_all([model.core, *model.factors])
+    return ArrayTucker(core, tuple(factors), home, model.axes)
+
+
+def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker | None:
+    """Reduce an array on a GPU where it is, so that the host waits for nothing but to know that all went well.
+
+    None where that cannot be done, or went wrong: then the long way will say why.
+    """
+    if not isinstance(source, Foreign) or source.nbytes > PIECE:
+        return None
+    tensor, home = on_gpu(source.array), source.home
+    if tensor is None or home is None:
+        return None
+    import torch
+
+    from tucket.kernels import triton
+
+    found = triton.project(tensor, partition)
+    if found is None:
+        return None
+    core, *weights = (part if dtype == np.float64 else part.to(torch.float32) for part in (found[0], *found[1]))
+    if not isinstance(source.array, torch.Tensor):
+        core, *weights = map(home.xp.from_dlpack, (core, *weights))
+    return ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
+
+
+def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker:
+    """Reduce an array that is followed for a gradient or a compiled function: no value of it is looked at."""
+    core, marginals = pure.block_sums(home, x, partition)
+    weights = pure.project(home, marginals, partition)
+    if dtype == np.float32:
+        core, weights = (
+            home.xp.astype(core, home.xp.float32),
+            [home.xp.astype(each, home.xp.float32) for each in weights],
+        )
+    return ArrayBlockTucker(core, partition, tuple(weights), home)

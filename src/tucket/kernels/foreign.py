@@ -1,0 +1,115 @@
+"""The passes over arrays of other libraries: on a GPU by fused kernels, elsewhere by the array API, slab by slab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.arrays import pure
+from tucket.arrays.home import Home, home_of, on_gpu
+from tucket.kernels.sums import Moments, Sums
+from tucket.partition import Partition
+
+__all__ = ["block_sums", "bring", "divergence", "largest", "misfit", "residual"]
+
+Box = tuple[slice, ...]
+
+SLAB = 1 << 24
+"""Entries that are worked on at a time, in float64."""
+
+
+def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> Sums:
+    """Read the tensor where it is, for its block sums, its marginals and its moments, which come to the host."""
+    fast = on_gpu(tensor)
+    if fast is not None:
+        from tucket.kernels import triton
+
+        return triton.block_sums(fast, partition, unit)
+    home, core = _home(tensor), np.zeros(partition.rank)
+    marginals = tuple(np.zeros(size) for size in partition.shape)
+    negative, found = False, Moments(0.0, 0.0)
+    for box in _slabs(partition.shape):
+        part, (inside, blocks) = tensor[box], partition.within(box)
+        sums, by_mode = pure.block_sums(home, part, inside)
+        core[blocks] += bring(sums)
+        for marginal, rows, some in zip(marginals, box, by_mode):
+            marginal[rows] += bring(some)
+        negative = negative or _has_negative(home, part)
+        if unit is not None:
+            found = found.plus(Moments(*pure.moments(home, part, unit)))
+    return Sums(core, marginals, negative, None if unit is None else found, "array API")
+
+
+def residual(
+    tensor: Any, core: NDArray[Any], partition: Partition, weights: Sequence[NDArray[Any]], scale: float = 1.0
+) -> tuple[float, float, bool]:
+    """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
+    fast = on_gpu(tensor)
+    if fast is not None:
+        from tucket.kernels import triton
+
+        return triton.residual(fast, core, partition, weights, scale)
+    home = _home(tensor)
+    middle = pure.as_float(home, home.take(np.array(core)))
+    vectors = [pure.as_float(home, home.take(np.array(vector))) for vector in weights]
+
+    def part_of(box: Box) -> Any:
+        labels = [blocks.labels_at(rows) for blocks, rows in zip(partition.modes, box)]
+        return pure.expand(home, middle, labels, [vector[rows] for vector, rows in zip(vectors, box)])
+
+    return misfit(tensor, part_of, scale)
+
+
+def misfit(tensor: Any, part_of: Callable[[Box], Any], scale: float = 1.0) -> tuple[float, float, bool]:
+    """Do so for any model, of which the part in a box can be had."""
+    home, sums, negative = _home(tensor), np.zeros(2), False
+    for box in _slabs(tuple(tensor.shape)):
+        part = tensor[box]
+        sums += [float(pure.square_sum(home, part, other, scale)) for other in (part_of(box), None)]
+        negative = negative or _has_negative(home, part)
+    return float(sums[0]), float(sums[1]), negative
+
+
+def divergence(tensor: Any, part_of: Callable[[Box], Any]) -> tuple[float, bool]:
+    """Return the divergence from a model, of which the part in a box can be had, and whether any entry is negative."""
+    home, total, negative = _home(tensor), 0.0, False
+    for box in _slabs(tuple(tensor.shape)):
+        part = tensor[box]
+        total += float(pure.divergence(home, part, part_of(box)))
+        negative = negative or _has_negative(home, part)
+    return total, negative
+
+
+def largest(tensor: Any) -> float:
+    """Return the largest entry."""
+    return float(_home(tensor).xp.max(tensor))
+
+
+def bring(x: Any) -> NDArray[Any]:
+    """Bring a small array to the host."""
+    import array_api_compat
+
+    if hasattr(x, "detach"):
+        return np.array(x.detach().cpu())
+    if array_api_compat.is_cupy_array(x):
+        return np.asarray(x.get())
+    return np.array(np.asarray(x) if array_api_compat.is_jax_array(x) else np.from_dlpack(x))
+
+
+def _has_negative(home: Home, part: Any) -> bool:
+    return home.xp.isdtype(part.dtype, ("signed integer", "real floating")) and bool(home.xp.any(part < 0))
+
+
+def _home(tensor: Any) -> Home:
+    home = home_of(tensor)
+    assert home is not None
+    return home
+
+
+def _slabs(shape: tuple[int, ...]) -> Any:
+    from tucket.sources.dense import slabs
+
+    return slabs(shape, SLAB)

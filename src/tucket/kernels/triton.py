@@ -1,0 +1,599 @@
+"""The passes over tensors in the memory of a GPU: each reads or writes every entry once.
+
+A tensor is seen as rows: its last modes, as many as make a row long enough, and one row for each index of the others.
+The rows of one block of these others are a group, and a program takes a chunk of a group's rows and a tile of columns.
+It adds the rows up, and each row by itself; from the sums of groups and of rows all that is wanted follows. No two
+programs write to the same place, so that the same sums come out each time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from numpy.typing import NDArray
+
+from tucket.blocks import Blocks
+from tucket.kernels.sums import Moments, Sums
+from tucket.partition import Partition
+
+__all__ = ["block_sums", "project", "residual", "write"]
+
+ROW = 1024
+"""Columns from which a row is long enough."""
+
+CHUNK = 256
+"""Rows of a chunk, unless there are very many."""
+
+CHUNKS = 1 << 14
+"""Chunks, beside one a group, that are enough to keep all processors busy: with more rows, chunks are longer."""
+
+ROOM = 1 << 25
+"""Sums of chunks, in float64, that are held at a time."""
+
+WIDE, WHOLE, SINGLE = 0, 1, 2
+"""How a tile is added up: in float64, in 32-bit integers, in float32. Tiles are added in float64 in any case."""
+
+
+@triton.jit
+def locate_rows(rows, group_of, bounds, groups, tables, orders, D: tl.constexpr, C: tl.constexpr):
+    """List the rows of each chunk: the places of a group are the product of the indices of its blocks."""
+    chunk = tl.program_id(0)
+    first = tl.load(bounds + 2 * chunk)
+    count = tl.load(bounds + 2 * chunk + 1)
+    begin = tl.load(groups + 2 * chunk)  # where the chunk begins within its group
+    group = tl.load(groups + 2 * chunk + 1)
+    for start in range(0, count, C):
+        place = start + tl.arange(0, C)
+        rest = begin + place
+        row = tl.zeros([C], tl.int64)
+        code = group
+        for mode in tl.static_range(D):  # from the last outer mode to the first
+            rank = tl.load(tables + 4 * mode)
+            block = tl.load(tables + 4 * mode + 1) + 2 * (code % rank)
+            code = code // rank
+            lead = tl.load(tables + block)
+            size = tl.load(tables + block + 1)
+            index = tl.load(orders + lead + rest % size, mask=place < count, other=0)
+            rest = rest // size
+            row += index * tl.load(tables + 4 * mode + 2)
+        tl.store(rows + first + place, row, mask=place < count)
+        tl.store(group_of + row, group, mask=place < count)
+
+
+@triton.jit
+def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, GAPS: tl.constexpr):
+    """Load some rows of a tile; return their numbers and which of them there are, too."""
+    places = first + tl.arange(0, R)
+    there = places < last
+    row = tl.load(rows + places, mask=there, other=0).to(tl.int64)
+    begin = tl.load(offsets + row, mask=there, other=0) if GAPS else row * stride
+    values = tl.load(x + begin[:, None] + cols[None, :], mask=there[:, None] & inside[None, :], other=0)
+    return row, there, values
+
+
+@triton.jit
+def sum_rows(
+    x, rows, offsets, bounds, partial, row_sums, lows, moments, n_rows, columns, stride, step, per_unit, tiles,
+    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr,
+    SIGNED: tl.constexpr, MOMENTS: tl.constexpr,
+):  # fmt: skip
+    """Add up the rows of a chunk, and each of them by itself."""
+    program = tl.program_id(0)
+    chunk = (program // tiles).to(tl.int64)
+    tile = program % tiles
+    column = tile * N + tl.arange(0, N)
+    inside = column < columns
+    cols = column.to(tl.int64) * step if FAR else column * step
+    first = tl.load(bounds + 2 * chunk).to(tl.int32)
+    last = first + tl.load(bounds + 2 * chunk + 1).to(tl.int32)
+    total = tl.zeros([N], tl.float64)
+    low = tl.zeros([N], tl.float32)
+    logs = tl.zeros([N], tl.float64)
+    squares = tl.zeros([N], tl.float64)
+    later, later_there, ahead = load_rows(x, rows, offsets, first, last, cols, inside, stride, R, GAPS)
+    for start in range(first, last, R):
+        row, there, v = later, later_there, ahead
+        # the next rows are on their way while these are added up
+        later, later_there, ahead = load_rows(x, rows, offsets, start + R, last, cols, inside, stride, R, GAPS)
+        if KIND == 0:
+            w = v.to(tl.float64)
+        elif KIND == 1:
+            w = v.to(tl.int32)
+        else:
+            w = v.to(tl.float32)
+        total += tl.sum(w, 0).to(tl.float64)
+        tl.store(row_sums + tile.to(tl.int64) * n_rows + row, tl.sum(w, 1).to(tl.float64), mask=there)
+        if SIGNED:
+            low = tl.minimum(low, tl.min(v, 0).to(tl.float32))
+        if MOMENTS:
+            f = w.to(tl.float64) if KIND == 0 else w.to(tl.float32)
+            ratio = tl.maximum(f * tl.load(per_unit).to(f.dtype), 2e-38)  # whose logarithm times 0 is 0
+            logs += tl.sum(f * tl.log2(ratio), 0).to(tl.float64)
+            squares += tl.sum(f * f, 0).to(tl.float64)
+    tl.store(partial + chunk * columns + column, total, mask=inside)
+    if SIGNED:
+        tl.store(lows + program, tl.min(low, 0).to(tl.float64))
+    if MOMENTS:
+        tl.store(moments + 2 * program, tl.sum(logs, 0))
+        tl.store(moments + 2 * program + 1, tl.sum(squares, 0))
+
+
+@triton.jit
+def add_chunks(partial, bounds, sums, columns, tiles, N: tl.constexpr):
+    """Add up the chunks of each group, in order."""
+    program = tl.program_id(0).to(tl.int64)
+    group, tile = program // tiles, program % tiles
+    column = tile * N + tl.arange(0, N)
+    inside = column < columns
+    total = tl.zeros([N], tl.float64)
+    for chunk in range(tl.load(bounds + group), tl.load(bounds + group + 1)):
+        total += tl.load(partial + chunk * columns + column, mask=inside, other=0)
+    tl.store(sums + group * columns + column, total, mask=inside)
+
+
+@triton.jit
+def add_groups(sums, into, groups, columns, G: tl.constexpr, N: tl.constexpr):
+    """Add up all groups: the sum of each column."""
+    column = tl.program_id(0) * N + tl.arange(0, N)
+    inside = column < columns
+    total = tl.zeros([G, N], tl.float64)
+    for first in range(0, groups, G):
+        group = first + tl.arange(0, G)
+        there = (group < groups)[:, None] & inside[None, :]
+        total += tl.load(sums + group.to(tl.int64)[:, None] * columns + column[None, :], mask=there, other=0)
+    tl.store(into + column, tl.sum(total, 0), mask=inside)
+
+
+@triton.jit
+def fold_columns(sums, into, order, ends, columns, codes, N: tl.constexpr):
+    """Add up the columns of each block, for every group."""
+    program = tl.program_id(0).to(tl.int64)
+    group, code = program // codes, program % codes
+    first = tl.load(ends + code)
+    last = tl.load(ends + code + 1)
+    total = tl.zeros([N], tl.float64)
+    for start in range(first, last, N):
+        place = start + tl.arange(0, N)
+        column = tl.load(order + place, mask=place < last, other=0)
+        total += tl.load(sums + group * columns + column, mask=place < last, other=0)
+    tl.store(into + program, tl.sum(total, 0))
+
+
+@triton.jit
+def share_blocks(marginals, into, order, ends, N: tl.constexpr):
+    """Divide the marginal of each index by that of its block, of whatever mode; where there is no mass, put 0."""
+    block = tl.program_id(0)
+    first = tl.load(ends + block)
+    last = tl.load(ends + block + 1)
+    total = tl.zeros([N], tl.float64)
+    for start in range(first, last, N):
+        place = start + tl.arange(0, N)
+        index = tl.load(order + place, mask=place < last, other=0)
+        total += tl.load(marginals + index, mask=place < last, other=0)
+    mass = tl.sum(total, 0)
+    for start in range(first, last, N):
+        place = start + tl.arange(0, N)
+        index = tl.load(order + place, mask=place < last, other=0)
+        value = tl.load(marginals + index, mask=place < last, other=0)
+        tl.store(into + index, tl.where(mass > 0, value / tl.where(mass > 0, mass, 1), 0), mask=place < last)
+
+
+@triton.jit
+def compare_rows(
+    x, rows, offsets, bounds, groups, table, weights, found, lows, columns, stride, step, scale, tiles,
+    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, SIGNED: tl.constexpr,
+):  # fmt: skip
+    """Add up the squares of tensor - model and of the tensor, over a scale."""
+    program = tl.program_id(0)
+    chunk = (program // tiles).to(tl.int64)
+    tile = program % tiles
+    column = tile * N + tl.arange(0, N)
+    inside = column < columns
+    cols = column.to(tl.int64) * step if FAR else column * step
+    first = tl.load(bounds + 2 * chunk).to(tl.int32)
+    last = first + tl.load(bounds + 2 * chunk + 1).to(tl.int32)
+    group = tl.load(groups + 2 * chunk + 1)
+    model = tl.load(table + group * columns + column, mask=inside, other=0)
+    residual = tl.zeros([N], tl.float64)
+    norm = tl.zeros([N], tl.float64)
+    low = tl.zeros([N], tl.float32)
+    for start in range(first, last, R):
+        row, there, v = load_rows(x, rows, offsets, start, last, cols, inside, stride, R, GAPS)
+        w = v.to(tl.float64) * tl.load(scale)
+        difference = w - tl.load(weights + row, mask=there, other=0)[:, None] * model[None, :]
+        residual += tl.sum(difference * difference, 0)
+        norm += tl.sum(w * w, 0)
+        if SIGNED:
+            low = tl.minimum(low, tl.min(v, 0).to(tl.float32))
+    tl.store(found + 2 * program, tl.sum(residual, 0))
+    tl.store(found + 2 * program + 1, tl.sum(norm, 0))
+    if SIGNED:
+        tl.store(lows + program, tl.min(low, 0).to(tl.float64))
+
+
+@triton.jit
+def write_rows(
+    out, offsets, group_of, table, weights, n_rows, columns, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr,
+):  # fmt: skip
+    """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
+    program = tl.program_id(0)
+    tile = program % tiles
+    column = tile * N + tl.arange(0, N)
+    inside = column < columns
+    cols = column.to(tl.int64) * step if FAR else column * step
+    row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n_rows
+    begin = tl.load(offsets + row, mask=there, other=0) if GAPS else row * stride
+    group = tl.load(group_of + row, mask=there, other=0).to(tl.int64)
+    both = there[:, None] & inside[None, :]
+    model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
+    values = tl.load(weights + row, mask=there, other=0)[:, None] * model
+    tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tensor as rows: its modes in the order of memory, and how many of them come before a row."""
+
+    tensor: torch.Tensor
+    order: tuple[int, ...]
+    split: int
+    modes: tuple[Blocks, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor, partition: Partition) -> Rows:
+        """Turn a tensor so that its last mode is the one whose neighbours lie closest."""
+        strides, shape = tensor.stride(), tensor.shape
+        order = tuple(sorted(range(tensor.ndim), key=lambda mode: (-strides[mode], shape[mode] == 1, mode)))
+        turned = tensor.permute(order)
+        split = tensor.ndim - 1
+        while split > 0 and math.prod(turned.shape[split:]) < ROW and _merges(turned, split - 1):
+            split -= 1
+        return cls(turned, order, split, tuple(partition[mode] for mode in order))
+
+    @property
+    def outer(self) -> tuple[Blocks, ...]:
+        """The blocks of the modes before a row."""
+        return self.modes[: self.split]
+
+    @property
+    def inner(self) -> tuple[Blocks, ...]:
+        """The blocks of the modes of a row."""
+        return self.modes[self.split :]
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows there are."""
+        return math.prod(blocks.size for blocks in self.outer)
+
+    @property
+    def columns(self) -> int:
+        """How long a row is."""
+        return math.prod(blocks.size for blocks in self.inner)
+
+    @property
+    def stride(self) -> int:
+        """How far it is from one row to the next, where that is always the same."""
+        return int(self.tensor.stride(self.split - 1)) if self.split else 0
+
+    @property
+    def step(self) -> int:
+        """How far it is from one column to the next."""
+        return int(self.tensor.stride(-1))
+
+    @property
+    def far(self) -> bool:
+        """Whether the columns of a row are further apart than 32 bits can count."""
+        return self.columns * self.step >= 2**31
+
+    @cached_property
+    def gaps(self) -> bool:
+        """Whether the modes before a row do not follow one another in memory."""
+        return not all(_merges(self.tensor, mode) for mode in range(self.split - 1))
+
+
+def _offsets(seen: Rows, plan: Plan) -> torch.Tensor:
+    """Return where each row begins, where that must be looked up; else anything."""
+    device = seen.tensor.device
+    if not seen.gaps:
+        return plan.rows
+    begins = torch.zeros((), dtype=torch.int64, device=device)
+    for mode, blocks in enumerate(seen.outer):
+        begins = begins[..., None] + torch.arange(blocks.size, device=device) * seen.tensor.stride(mode)
+    return begins.reshape(-1)
+
+
+def _merges(turned: torch.Tensor, mode: int) -> bool:
+    """Say whether a mode goes on where the next one ends."""
+    strides, shape = turned.stride(), turned.shape
+    return bool(shape[mode] == 1 or strides[mode] == strides[mode + 1] * shape[mode + 1])
+
+
+class Plan:
+    """How a tensor of some layout is read under some blocks: tables of numbers, which stay on the device."""
+
+    def __init__(self, seen: Rows, device: torch.device) -> None:
+        outer, inner = seen.outer, seen.inner
+        sizes = [blocks.sizes for blocks in outer]
+        members = np.ones(1, np.int64)
+        for each in sizes:
+            members = np.multiply.outer(members, each).reshape(-1)
+        self.n_groups, self.n_rows, self.columns = len(members), int(members.sum()), seen.columns
+        length = CHUNK * -(-self.n_rows // (CHUNK * CHUNKS))
+        parts = -(-members // length)
+        group = np.repeat(np.arange(len(members)), parts)
+        begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * length
+        count = np.minimum(length, members[group] - begin)
+        first = (np.cumsum(members) - members)[group] + begin
+        self.n_chunks = len(group)
+        codes = np.zeros(1, np.int64)
+        for blocks in inner:
+            codes = (codes[:, None] * blocks.rank + blocks.labels).reshape(-1)
+        self.n_blocks = sum(blocks.rank for blocks in seen.modes)
+        self.n_codes = math.prod(blocks.rank for blocks in inner)
+        whole = np.cumsum(np.bincount(codes, minlength=self.n_codes))
+        parcel = [
+            np.stack((first, count), 1), np.stack((begin, group), 1), np.append(0, np.cumsum(parts)),
+            *_tables(outer, sizes), np.argsort(codes, kind="stable"), np.append(0, whole), *_members(seen.modes),
+        ]  # fmt: skip
+        held = _send(parcel, device)
+        self.bounds, self.groups, self.ends, tables, orders, self.order, self.codes, self.members, self.member_ends = (
+            held
+        )
+        self.labels = _send([blocks.labels for blocks in inner], device)
+        self.rows = torch.empty(self.n_rows, dtype=torch.int32, device=device)
+        self.group_of = torch.empty_like(self.rows)
+        locate_rows[(self.n_chunks,)](
+            self.rows, self.group_of, self.bounds, self.groups, tables, orders, D=len(outer), C=CHUNK
+        )
+
+
+PLANS = 16
+"""Plans that are kept: whoever reads one tensor mostly reads others like it."""
+
+_plans: dict[Any, Plan] = {}
+
+
+def _plan(seen: Rows) -> Plan:
+    """Return a plan, made now or before."""
+    cuts = tuple((blocks.size, blocks.contiguous, blocks._cuts.tobytes()) for blocks in seen.modes)
+    key = seen.tensor.device, seen.split, cuts
+    found = _plans.get(key)
+    if found is None:
+        while len(_plans) >= PLANS:
+            _plans.pop(next(iter(_plans)), None)
+        found = _plans[key] = Plan(seen, seen.tensor.device)
+    return found
+
+
+def _tables(outer: Sequence[Blocks], sizes: Sequence[NDArray[np.intp]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """List, from the last mode to the first, rank, where its blocks are told of, and step; and indices by blocks."""
+    head, tail, orders = [], [], []
+    told, listed, step = 4 * len(outer), 0, 1
+    for blocks, counts in zip(reversed(outer), reversed(sizes)):
+        head += [blocks.rank, told, step, 0]
+        leads = listed + np.cumsum(counts) - counts
+        tail.append(np.stack((leads, counts), 1).reshape(-1))
+        orders.append(np.arange(blocks.size) if blocks.contiguous else np.argsort(blocks.labels, kind="stable"))
+        told, listed, step = told + 2 * blocks.rank, listed + blocks.size, step * blocks.size
+    joined = np.concatenate([np.array(head, np.int64), *tail]) if outer else np.zeros(1, np.int64)
+    return joined, np.concatenate(orders) if outer else np.zeros(1, np.int64)
+
+
+def _members(modes: Sequence[Blocks]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """List the indices of all modes, one after another, by blocks; and where each block ends."""
+    starts = np.cumsum([0, *(blocks.size for blocks in modes)])
+    orders = [start + np.argsort(blocks.labels, kind="stable") for start, blocks in zip(starts, modes)]
+    return np.concatenate(orders), np.append(0, np.cumsum(np.concatenate([blocks.sizes for blocks in modes])))
+
+
+def _send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[torch.Tensor]:
+    """Bring small arrays of integers to the device, all together."""
+    flat = torch.from_numpy(np.concatenate([array.reshape(-1) for array in arrays]).astype(np.int64, copy=False))
+    return list(flat.to(device).split([array.size for array in arrays]))
+
+
+def _tile(columns: int, kind: int) -> dict[str, int]:
+    """Return rows and columns of a tile, and the warps that work on it: those that were measured to be fastest."""
+    rows, most, warps = (1, 1024, 2) if kind == WIDE else (4, 1024, 4)
+    width = min(most, max(32, triton.next_power_of_2(columns)))
+    return {"R": min(64, rows * most // width), "N": width, "num_warps": warps}
+
+
+def _kind(dtype: torch.dtype) -> int:
+    if dtype in (torch.float16, torch.bfloat16, torch.float32):
+        return SINGLE
+    return WHOLE if dtype.itemsize <= 2 else WIDE
+
+
+def _signed(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_signed)
+
+
+def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
+    """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
+    if tensor.dtype == torch.bool:
+        tensor = tensor.view(torch.uint8)
+    kind = _kind(tensor.dtype)
+    sums = _sum(tensor, partition, unit, kind)
+    if kind == SINGLE and not sums.is_finite():  # perhaps a tile was too much for float32
+        sums = _sum(tensor, partition, unit, WIDE)
+    return sums
+
+
+def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> Sums:
+    """Sum on the device, and bring all to the host at once."""
+    found = Found(tensor, partition, unit, kind)
+    core, *marginals, low, moments = np.split(found.packed.cpu().numpy(), found.ends)
+    back = np.argsort(found.seen.order)
+    turned = np.ascontiguousarray(core.reshape(found.core_shape).transpose(back))
+    seen = None if unit is None else Moments(float(moments[0]) * math.log(2.0), float(moments[1]))
+    return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), seen, "triton")
+
+
+def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
+    """Return the core and the weights of the projection, on the device; None if the sums are not fit for it.
+
+    All is under way before the host looks at anything.
+    """
+    if tensor.dtype == torch.bool:
+        tensor = tensor.view(torch.uint8)
+    found = Found(tensor, partition, None, _kind(tensor.dtype))
+    plan, order = found.plan, found.seen.order
+    weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
+    core, of_modes = found.packed[: found.ends[0]], found.packed[found.ends[0] : found.ends[-2]]
+    share_blocks[(plan.n_blocks,)](of_modes, weights, plan.members, plan.member_ends, N=128, num_warps=1)
+    low, total = torch.stack((found.packed[found.ends[-2]], core.sum())).tolist()
+    if low < 0 or not math.isfinite(total):
+        return None
+    by_mode = weights.split([blocks.size for blocks in found.seen.modes])
+    back = [order.index(mode) for mode in range(len(order))]
+    return core.reshape(found.core_shape).permute(back).contiguous(), [by_mode[place] for place in back]
+
+
+class Found:
+    """What one pass over a tensor finds, still on the device: core, marginals, least entry and moments, in a row."""
+
+    def __init__(self, tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> None:
+        self.seen, device, signed = Rows.of(tensor, partition), tensor.device, _signed(tensor.dtype)
+        seen, plan = self.seen, _plan(self.seen)
+        self.plan, self.core_shape = plan, [blocks.rank for blocks in seen.modes]
+        n_core, n_inner = plan.n_groups * plan.n_codes, len(seen.inner)
+        cuts = [n_core, *(blocks.size for blocks in seen.modes), 1, 2]
+        self.ends = np.cumsum(cuts[:-1]).tolist()
+        self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=device)
+        core, *marginals, low, moments = self.packed.split(cuts)
+        sums, row_sums, lows, moment = self._rows(unit, kind, signed)
+        fold_columns[(n_core,)](sums, core, plan.order, plan.codes, plan.columns, plan.n_codes, N=128, num_warps=4)
+        of_columns = marginals[-1] if n_inner == 1 else torch.empty(plan.columns, dtype=torch.float64, device=device)
+        add_groups[(-(-plan.columns // 16),)](sums, of_columns, plan.n_groups, plan.columns, G=64, N=16, num_warps=4)
+        _marginals(row_sums, marginals[: seen.split])
+        if n_inner > 1:
+            _marginals(of_columns, marginals[seen.split :])
+        torch.amin(lows, 0, True, out=low)
+        torch.sum(moment, 0, out=moments)
+
+    def _rows(self, unit: float | None, kind: int, signed: bool) -> tuple[torch.Tensor, ...]:
+        """Return the sums of groups and rows, the least entries, and the moments."""
+        seen, plan = self.seen, self.plan
+        width = max(1, ROOM // plan.n_chunks)
+        if width >= plan.columns:
+            return _sum_part(seen, plan, slice(0, plan.columns), unit, kind, signed)
+        new = partial(torch.zeros, dtype=torch.float64, device=seen.tensor.device)
+        sums, row_sums, lows, moments = new((plan.n_groups, plan.columns)), new(plan.n_rows), new(1), new((1, 2))
+        for start in range(0, plan.columns, width):  # rows so long that they are summed part by part
+            part = slice(start, min(start + width, plan.columns))
+            sums[:, part], more, least, some = _sum_part(seen, plan, part, unit, kind, signed)
+            row_sums += more
+            lows, moments = torch.minimum(lows, least.amin()), moments + some.sum(0)
+        return sums, row_sums, lows, moments
+
+
+def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
+    """Sum a table over all modes but one, for each of these."""
+    if len(into) == 1:
+        into[0].copy_(values)
+        return
+    table = values.reshape([len(each) for each in into])
+    for mode, each in enumerate(into):
+        torch.sum(table, [other for other in range(table.ndim) if other != mode], out=each)
+
+
+def _sum_part(
+    seen: Rows, plan: Plan, part: slice, unit: float | None, kind: int, signed: bool
+) -> tuple[torch.Tensor, ...]:
+    """Return the sums of each group over some columns, of each row, the least entries, and the moments."""
+    device, count = seen.tensor.device, part.stop - part.start
+    tile = _tile(count, kind)
+    tiles = -(-count // tile["N"])
+    programs = plan.n_chunks * tiles
+    rooms = [plan.n_chunks * count, tiles * plan.n_rows, programs if signed else 1, 2 * programs if unit else 2]
+    room = torch.empty(sum(rooms), dtype=torch.float64, device=device)
+    by_chunk, by_tile, lows, moments = room.split(rooms)
+    if not signed:
+        lows.zero_()
+    per_unit = room if unit is None else _number(1.0 / unit, device)
+    sum_rows[(programs,)](
+        _from(seen.tensor, part.start * seen.step), plan.rows, _offsets(seen, plan), plan.bounds, by_chunk, by_tile,
+        lows, moments, plan.n_rows, count, seen.stride, seen.step, per_unit, tiles,
+        KIND=kind, GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, MOMENTS=unit is not None, **tile,
+    )  # fmt: skip
+    sums = torch.empty((plan.n_groups, count), dtype=torch.float64, device=device)
+    pieces = -(-count // 256)
+    add_chunks[(plan.n_groups * pieces,)](by_chunk, plan.ends, sums, count, pieces, N=256, num_warps=2)
+    row_sums = by_tile if tiles == 1 else by_tile.reshape(tiles, plan.n_rows).sum(0)
+    return sums, row_sums, lows, moments.reshape(-1, 2)
+
+
+def _number(value: float, device: torch.device) -> torch.Tensor:
+    """Return a number of float64 for a kernel, to which a plain one would go as float32."""
+    return torch.full((1,), value, dtype=torch.float64, device=device)
+
+
+def _from(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """Return a view that begins later in memory."""
+    return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset) if offset else tensor
+
+
+def _double(array: Any, device: torch.device) -> torch.Tensor:
+    """Return an array of NumPy's, or a tensor, as one of float64 on the device."""
+    return torch.as_tensor(array if torch.is_tensor(array) else np.array(array), dtype=torch.float64, device=device)
+
+
+def _table(seen: Rows, plan: Plan, core: Any, weights: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return a row of the model for each group, without the weights of rows, and these."""
+    device = seen.tensor.device
+    table = _double(core, device).permute(seen.order).reshape(-1, *(blocks.rank for blocks in seen.inner))
+    by_mode = [_double(weights[mode], device) for mode in seen.order]
+    for mode, (blocks, labels) in enumerate(zip(seen.inner, plan.labels), 1):
+        if not blocks.is_whole:
+            table = table.index_select(mode, labels)
+        table = table * by_mode[seen.split + mode - 1].reshape(-1, *(1,) * (len(seen.inner) - mode))
+    of_rows = torch.ones((), dtype=torch.float64, device=device)
+    for vector in by_mode[: seen.split]:
+        of_rows = of_rows[..., None] * vector
+    return table.reshape(-1, seen.columns).contiguous(), of_rows.reshape(-1)
+
+
+def residual(
+    tensor: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any], scale: float = 1.0
+) -> tuple[float, float, bool]:
+    """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
+    if tensor.dtype == torch.bool:
+        tensor = tensor.view(torch.uint8)
+    seen, device = Rows.of(tensor, partition), tensor.device
+    plan = _plan(seen)
+    table, of_rows = _table(seen, plan, core / scale, weights)
+    signed, tile = _signed(tensor.dtype), {**_tile(seen.columns, WIDE), "num_warps": 4}
+    tiles = -(-seen.columns // tile["N"])
+    found = torch.empty((plan.n_chunks * tiles, 2), dtype=torch.float64, device=device)
+    lows = torch.zeros(len(found) if signed else 1, dtype=torch.float64, device=device)
+    compare_rows[(len(found),)](
+        seen.tensor, plan.rows, _offsets(seen, plan), plan.bounds, plan.groups, table, of_rows, found, lows,
+        seen.columns, seen.stride, seen.step, _number(1.0 / scale, device), tiles,
+        GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, **tile,
+    )  # fmt: skip
+    difference, norm, low = torch.cat([found.sum(0), lows.amin(0, True)]).tolist()
+    return difference, norm, low < 0
+
+
+def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any]) -> None:
+    """Write the tensor of a block model to an array."""
+    seen = Rows.of(out, partition)
+    plan = _plan(seen)
+    table, of_rows = _table(seen, plan, core, weights)
+    tile = {**_tile(seen.columns, SINGLE), "R": 4}
+    tiles = -(-seen.columns // tile["N"])
+    write_rows[(-(-plan.n_rows // tile["R"]) * tiles,)](
+        seen.tensor, _offsets(seen, plan), plan.group_of, table, of_rows, plan.n_rows,
+        seen.columns, seen.stride, seen.step, tiles, GAPS=seen.gaps, FAR=seen.far, **tile,
+    )  # fmt: skip

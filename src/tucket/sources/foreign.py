@@ -1,0 +1,80 @@
+"""Arrays of other libraries, where their entries are not in the memory of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from tucket.arrays.home import Home, check_array, home_of, is_traced, on_host
+from tucket.sources.dense import Array, check_shape, explain_values, slabs
+from tucket.sources.source import Chunk, Source
+
+__all__ = ["Foreign", "explain_foreign", "from_array"]
+
+PIECE = 1 << 33
+"""Bytes that are read at a time, so that what is held beside them stays small."""
+
+
+class Foreign(Source):
+    """An array of another library: it is read where it is, in a few large pieces."""
+
+    in_memory = True
+
+    def __init__(self, array: Any, home: Home) -> None:
+        self.array, self.home, self.shape = array, home, tuple(array.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * int(getattr(self.array, "itemsize", 8))
+
+    @property
+    def n_chunks(self) -> int:
+        """Pieces."""
+        return sum(1 for _ in self._boxes())
+
+    def _boxes(self) -> Any:
+        return slabs(self.shape, max(1, PIECE * self.size // self.nbytes))
+
+    def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
+        """Yield the pieces."""
+        for box in self._boxes():
+            yield Chunk(self.array[box], box)
+
+
+def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
+    """Make the error for an array with a negative or non-finite entry: of it only the slab that holds one is moved."""
+    from tucket.kernels.foreign import bring
+
+    home = home_of(array)
+    assert home is not None
+    for box in slabs(tuple(array.shape), SLAB):
+        part = array[box]
+        bad = part < 0
+        if home.xp.isdtype(part.dtype, "real floating"):
+            bad = bad | ~home.xp.isfinite(part)
+        if bool(home.xp.any(bad)):
+            host = bring(home.xp.astype(part, home.xp.float64))
+            return explain_values(host, "x", [rows.start + by for rows, by in zip(box, origin)])
+    return ValueError("the sum of x is too large for float64; scale x down")
+
+
+SLAB = 1 << 24
+"""Entries that are looked at at a time."""
+
+
+def from_array(x: Any, home: Home, name: str) -> Source:
+    """Take an array of another library: as one of NumPy's where that needs no copy."""
+    check_array(x, name)
+    check_shape(tuple(x.shape), name)
+    if is_traced(x):
+        raise TypeError(
+            f"{name} is followed, for a gradient or a compiled function, by {home}, and this looks at its values; "
+            f"give {name}.detach(), or call ltr with blocks that are known without the data"
+        )
+    array = on_host(x)
+    if array is None:
+        return Foreign(x, home)
+    source = Array(array)
+    source.home = home
+    return source

@@ -1,0 +1,167 @@
+"""The kernels of Triton's: on a GPU where there is one, else in its interpreter."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tucket as tk
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from tucket.kernels import plain  # noqa: E402
+from tucket.kernels import triton as kernels  # noqa: E402
+
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),  # of the interpreter's own
+    pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning"),
+]
+
+LAYOUTS = ["C", "Fortran", "every second", "turned", "repeated"]
+
+
+def lay(x: NDArray[Any], layout: str) -> Any:
+    """Return a tensor of the same entries, or of some of them, that lies otherwise in memory."""
+    tensor = torch.from_numpy(x.copy()).to(DEVICE)
+    if layout == "Fortran":
+        return tensor.permute(*range(x.ndim)[::-1]).contiguous().permute(*range(x.ndim)[::-1])
+    if layout == "every second":
+        return tensor.repeat_interleave(2, dim=x.ndim - 1)[..., ::2]
+    if layout == "turned":
+        return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "repeated":
+        return tensor[:1].expand(x.shape)
+    return tensor
+
+
+def draw(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> NDArray[Any]:
+    x = rng.integers(0, 100, shape) if np.dtype(dtype).kind in "iu" else 10 * rng.random(shape)
+    x[..., -1] = 0
+    return x.astype(dtype)
+
+
+def partitions(shape: tuple[int, ...], rank: tuple[int, ...], rng: np.random.Generator) -> list[tk.Partition]:
+    contiguous = tk.Partition.random(shape, rank, rng)
+    return [contiguous, tk.Partition.from_labels([rng.permutation(blocks.labels) for blocks in contiguous.modes])]
+
+
+def same_sums(found: Any, expected: Any, tolerance: float) -> None:
+    np.testing.assert_allclose(found.core, expected.core, rtol=tolerance)
+    for ours, theirs in zip(found.marginals, expected.marginals, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance)
+    assert found.has_negative == expected.has_negative
+    if expected.moments is not None:
+        np.testing.assert_allclose(found.moments, expected.moments, rtol=max(tolerance, 1e-12))
+
+
+CASES = [((7,), (3,)), ((5, 6), (5, 2)), ((4, 1, 6), (2, 1, 3)), ((3, 2, 40, 30), (2, 2, 4, 3)), ((2, 1100), (1, 3))]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "rank"), CASES)
+def test_every_layout(shape: tuple[int, ...], rank: tuple[int, ...], layout: str) -> None:
+    rng = np.random.default_rng(0)
+    for partition in partitions(shape, rank, rng):
+        tensor = lay(draw(shape, "f8", rng), layout)
+        x = np.array(tensor.cpu())
+        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition.modes, 2.0), 1e-13)
+        model = tk.ltr(x, blocks=partition)
+        out = lay(np.full(shape, -1.0), "Fortran" if layout == "Fortran" else "C")
+        kernels.write(out, model.core, partition, model.weights)
+        np.testing.assert_allclose(out.cpu(), model.to_tensor(), rtol=1e-14)
+        residual, norm, negative = kernels.residual(tensor, model.core, partition, model.weights, 4.0)
+        assert not negative
+        assert np.sqrt(residual / norm) == pytest.approx(model.relative_error(x), rel=1e-12)
+        assert norm * 16 == pytest.approx((x**2).sum())
+        core, weights = kernels.project(tensor, partition) or pytest.fail("it cannot be projected")
+        np.testing.assert_allclose(core.cpu(), model.core, rtol=1e-13)
+        for ours, theirs in zip(weights, model.weights, strict=True):
+            np.testing.assert_allclose(ours.cpu(), theirs, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "u1", "i1", "u2", "i2", "i4", "u4", "i8", "bfloat16", "bool"])
+def test_every_type(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    x = draw((4, 5, 60), "f4" if dtype in ("bfloat16", "bool") else dtype, rng)
+    tensor = torch.from_numpy(x).to(DEVICE)
+    if dtype in ("bfloat16", "bool"):
+        tensor = tensor.to(getattr(torch, dtype))
+        x = np.array(tensor.to(torch.float64).cpu())
+    partition = tk.Partition.uniform(x.shape, (2, 2, 7))
+    expected = plain.block_sums(x.astype(np.float64), partition.modes, 1.0)
+    exact = np.dtype("f8" if dtype in ("bfloat16", "bool") else dtype).kind in "iu"
+    same_sums(kernels.block_sums(tensor, partition, None), expected._replace(moments=None), 0 if exact else 1e-6)
+    same_sums(kernels.block_sums(tensor, partition, 1.0), expected, 1e-5)
+    model = tk.ltr(x, blocks=partition)
+    residual, norm, _ = kernels.residual(tensor, model.core, partition, model.weights)
+    assert np.sqrt(residual / norm) == pytest.approx(model.relative_error(x), rel=1e-9)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
+def test_bad_entries_are_noticed(bad: float) -> None:
+    x = np.random.default_rng(0).random((3, 4, 50))
+    x[1, 2, 30] = bad
+    partition = tk.Partition.uniform(x.shape, 2)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        tensor = torch.from_numpy(x).to(DEVICE, dtype)
+        sums = kernels.block_sums(tensor, partition, None)
+        assert sums.has_negative or not sums.is_finite()
+        assert kernels.project(tensor, partition) is None
+
+
+def test_a_tile_may_be_too_much_for_float32() -> None:
+    tensor = torch.full((2, 40), 3e38, dtype=torch.float32, device=DEVICE)
+    sums = kernels.block_sums(tensor, tk.Partition.uniform((2, 40), (1, 2)), None)
+    np.testing.assert_allclose(sums.core, [[40 * 3e38] * 2], rtol=1e-6)
+
+
+def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "ROOM", 64)
+    rng = np.random.default_rng(2)
+    x = draw((3, 200), "f8", rng)
+    x[1, 150] = -5
+    for partition in partitions(x.shape, (2, 5), rng):
+        same_sums(
+            kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1.0),
+            plain.block_sums(x, partition.modes, None)._replace(moments=None),
+            1e-12,
+        )
+
+
+def test_many_rows_make_longer_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "CHUNK", 4)
+    monkeypatch.setattr(kernels, "CHUNKS", 2)
+    monkeypatch.setattr(kernels, "_plans", {})
+    rng = np.random.default_rng(3)
+    x = draw((5, 6, 7), "f8", rng)
+    monkeypatch.setattr(kernels, "ROW", 1)
+    for partition in partitions(x.shape, (2, 3, 2), rng):
+        same_sums(
+            kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, None),
+            plain.block_sums(x, partition.modes, None),
+            1e-13,
+        )
+
+
+def test_the_same_sums_each_time() -> None:
+    x = torch.rand((6, 7, 80), device=DEVICE)
+    partition = tk.Partition.uniform(tuple(x.shape), 3)
+    first, second = (kernels.block_sums(x, partition, 1.0) for _ in range(2))
+    np.testing.assert_array_equal(first.core, second.core)
+    assert first.moments == second.moments
+
+
+def test_few_plans_are_kept() -> None:
+    x = torch.ones((40, 3), device=DEVICE)
+    for rank in range(1, 30):
+        kernels.block_sums(x, tk.Partition.uniform((40, 3), (rank, 1)), None)
+    assert len(kernels._plans) <= kernels.PLANS
