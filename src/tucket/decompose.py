@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from tucket.arrays.model import deliver
 from tucket.blocks import as_index
 from tucket.fit import Fit, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas
@@ -115,7 +116,8 @@ def ntd(
     >>> core, factors = fit.model
     """
     began = time.perf_counter()
-    tensor, axes = as_dense(x), as_source(x).axes
+    tensor, source = as_dense(x), as_source(x)
+    axes, home = source.axes, source.home
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
@@ -140,7 +142,7 @@ def ntd(
             parts = _improve(run, pyramid, given, generator, loss)
     model = Tucker(parts[0] / pyramid.scale, parts[1], axes)
     levels = tuple(level.partition.rank for level in pyramid.levels)
-    return Fit(_cast(model, target, run, tensor, loss), tuple(run.trace), run.stopped, levels)
+    return Fit(deliver(_cast(model, target, run, tensor, loss), home), tuple(run.trace), run.stopped, levels)
 
 
 def _improve(run: Run, pyramid: Pyramid, given: Tucker, rng: np.random.Generator, loss: str) -> Parts:

@@ -200,7 +200,9 @@ class Model(ABC):
         scale = 1.0
         residual, norm, negative = self._misfit_abroad(chunk, scale)
         if not (negative or (math.isfinite(residual) and SAFE_SQUARES < norm < math.inf)):
-            scale = 2.0 ** round(math.log2(max(foreign.largest(chunk.array), most) or 1.0))
+            largest = foreign.largest(chunk.array)
+            check_chunk(chunk, math.isfinite(largest))
+            scale = 2.0 ** round(math.log2(max(largest, most) or 1.0))
             residual, norm, negative = self._misfit_abroad(chunk, scale)
         check_chunk(chunk, not negative and norm < math.inf)
         return scale, residual, norm

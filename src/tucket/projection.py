@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 
 import numpy as np
@@ -182,7 +183,7 @@ def ltr(
         return _followed(x, rank, retain, max_parameters, blocks, variant, refine, rng, target)
     data = x if isinstance(x, Statistics) else as_source(x)
     home = None if isinstance(data, Statistics) else data.home
-    base = data.partition if isinstance(data, Statistics) else Partition.uniform(data.shape, data.shape)
+    base = data.partition if isinstance(data, Statistics) else _single_indices(data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
     if criterion is None:
         plan = make_plan(blocks, rank, rng, base, data.axes)
@@ -213,6 +214,12 @@ def ltr(
     return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
 
 
+@lru_cache(maxsize=16)
+def _single_indices(shape: tuple[int, ...]) -> Partition:
+    """Return the partition of which every index is a block."""
+    return Partition.uniform(shape, shape)
+
+
 def _followed(
     x: Any,
     rank: Any,
@@ -231,7 +238,7 @@ def _followed(
     check_shape(tuple(x.shape), "x")
     if refine is not None or variant != "projection" or rank == "mdl" or not (retain is max_parameters is None):
         raise ValueError("x is followed for a gradient or a compiled function; give a rank or blocks, and nothing else")
-    plan = make_plan(blocks, rank, rng, Partition.uniform(x.shape, x.shape))
+    plan = make_plan(blocks, rank, rng, _single_indices(tuple(x.shape)))
     if plan.searches:
         raise ValueError(
             "x is followed for a gradient or a compiled function, and blocks that are searched for depend on its "

@@ -7,13 +7,14 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from tucket.arrays.model import deliver
 from tucket.collecting import collect
 from tucket.kernels.threads import check_workers
 from tucket.levels import to_unit
 from tucket.model import check_dtype
 from tucket.optional import need
 from tucket.partition import Partition, Rank, check_rank, check_rng
-from tucket.sources import as_dense
+from tucket.sources import as_dense, as_source
 from tucket.tucker import Tucker
 from tucket.updates.data import Data, Matrix, unfold
 from tucket.updates.least_squares import nearest_core
@@ -61,7 +62,7 @@ def lra_sntd(
     >>> model.rank, model.relative_error(x) < 0.05
     ((2, 2), True)
     """
-    tensor = as_dense(x)
+    tensor, home = as_dense(x), as_source(x).home
     ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))
     total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
@@ -74,7 +75,8 @@ def lra_sntd(
         rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
     grams = [factor.T @ factor for factor in factors]
     core, _ = nearest_core(data.contract(dict(enumerate(factors))), grams, rest, CORE_STEPS)
-    return Tucker(core / scale, factors).astype(target)
+    model: Tucker = deliver(Tucker(core / scale, factors).astype(target), home)
+    return model
 
 
 def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:

@@ -25,7 +25,7 @@ class Home(NamedTuple):
 
     def take(self, array: NDArray[Any]) -> Any:
         """Bring an array of NumPy's here: in the memory of the host it may be shared."""
-        fresh = array if array.flags.writeable else array.copy()
+        fresh = array if array.flags.writeable and array.flags.c_contiguous else array.copy()
         # arrays under a transformation of JAX's have no device of their own
         return self.xp.asarray(fresh) if self.device is None else self.xp.asarray(fresh, device=self.device)
 
@@ -86,7 +86,8 @@ def on_host(x: Any) -> NDArray[Any] | None:
     """Return an array whose entries are in the memory of the host as one of NumPy's, not copied; None for all else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return None if x.device.type != "cpu" or x.dtype == torch.bfloat16 else np.asarray(x.detach().resolve_neg())
+        there = x.device.type == "cpu" and x.dtype != torch.bfloat16
+        return np.asarray(x.detach().resolve_neg().numpy()) if there else None
     try:
         if x.__dlpack_device__()[0] != CPU:
             return None

@@ -170,9 +170,10 @@ class ArrayBlockTucker(ArrayModel):
 
     def to_numpy(self) -> BlockTucker:
         """Return the model on the host, which can do all that models can."""
-        from tucket.kernels.foreign import bring
+        from tucket.kernels.foreign import bring_all
 
-        return BlockTucker(bring(self.core), self.partition, [bring(vector) for vector in self.weights], self.axes)
+        core, *weights = bring_all([self.core, *self.weights])
+        return BlockTucker(core, self.partition, weights, self.axes)
 
     def to_tensor(self) -> Any:
         """Return the whole tensor that the model stands for, dense, where its parts are."""
@@ -236,9 +237,10 @@ class ArrayTucker(ArrayModel):
 
     def to_numpy(self) -> Tucker:
         """Return the model on the host, which can do all that models can."""
-        from tucket.kernels.foreign import bring
+        from tucket.kernels.foreign import bring_all
 
-        return Tucker(bring(self.core), [bring(factor) for factor in self.factors], self.axes)
+        core, *factors = bring_all([self.core, *self.factors])
+        return Tucker(core, factors, self.axes)
 
     def to_tensor(self) -> Any:
         """Return the whole tensor that the model stands for, dense, where its parts are."""

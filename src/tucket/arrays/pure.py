@@ -50,9 +50,10 @@ def sum_mode(home: Home, part: Any, blocks: Blocks, mode: int) -> Any:
     moved = xp.moveaxis(part, mode, -1)
     total, step = None, max(1, INDICATOR // blocks.rank)
     for first in range(0, blocks.size, step):
-        some = labels[first : first + step]
+        rows = slice(first, min(first + step, blocks.size))
+        some = labels[rows]
         indicator = as_float(home, home.take(np.equal.outer(some, np.arange(blocks.rank)).astype(np.float64)))
-        product = xp.matmul(moved[..., first : first + step], indicator)
+        product = xp.matmul(moved[..., rows], indicator)
         total = product if total is None else total + product
     return xp.moveaxis(total, -1, mode)
 

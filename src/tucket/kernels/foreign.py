@@ -13,7 +13,7 @@ from tucket.arrays.home import Home, home_of, on_gpu
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
-__all__ = ["block_sums", "bring", "divergence", "largest", "misfit", "residual"]
+__all__ = ["block_sums", "bring", "bring_all", "divergence", "largest", "misfit", "residual"]
 
 Box = tuple[slice, ...]
 
@@ -33,7 +33,8 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
     negative, found = False, Moments(0.0, 0.0)
     for box in _slabs(partition.shape):
         part, (inside, blocks) = tensor[box], partition.within(box)
-        sums, by_mode = pure.block_sums(home, part, inside)
+        with np.errstate(all="ignore"):  # where the library is NumPy in disguise
+            sums, by_mode = pure.block_sums(home, part, inside)
         core[blocks] += bring(sums)
         for marginal, rows, some in zip(marginals, box, by_mode):
             marginal[rows] += bring(some)
@@ -68,7 +69,8 @@ def misfit(tensor: Any, part_of: Callable[[Box], Any], scale: float = 1.0) -> tu
     home, sums, negative = _home(tensor), np.zeros(2), False
     for box in _slabs(tuple(tensor.shape)):
         part = tensor[box]
-        sums += [float(pure.square_sum(home, part, other, scale)) for other in (part_of(box), None)]
+        with np.errstate(all="ignore"):  # where the library is NumPy in disguise
+            sums += [float(pure.square_sum(home, part, other, scale)) for other in (part_of(box), None)]
         negative = negative or _has_negative(home, part)
     return float(sums[0]), float(sums[1]), negative
 
@@ -78,7 +80,8 @@ def divergence(tensor: Any, part_of: Callable[[Box], Any]) -> tuple[float, bool]
     home, total, negative = _home(tensor), 0.0, False
     for box in _slabs(tuple(tensor.shape)):
         part = tensor[box]
-        total += float(pure.divergence(home, part, part_of(box)))
+        with np.errstate(all="ignore"):  # where the library is NumPy in disguise
+            total += float(pure.divergence(home, part, part_of(box)))
         negative = negative or _has_negative(home, part)
     return total, negative
 
@@ -93,10 +96,21 @@ def bring(x: Any) -> NDArray[Any]:
     import array_api_compat
 
     if hasattr(x, "detach"):
-        return np.array(x.detach().cpu())
+        return np.array(x.detach().cpu().numpy())
     if array_api_compat.is_cupy_array(x):
         return np.asarray(x.get())
     return np.array(np.asarray(x) if array_api_compat.is_jax_array(x) else np.from_dlpack(x))
+
+
+def bring_all(arrays: Sequence[Any]) -> list[NDArray[Any]]:
+    """Bring several small arrays of one type to the host, from a device of torch's together."""
+    if not hasattr(arrays[0], "detach") or str(arrays[0].device) == "cpu":
+        return [bring(array) for array in arrays]
+    import torch
+
+    whole = torch.cat([array.detach().reshape(-1) for array in arrays]).cpu().numpy()
+    ends = np.cumsum([array.numel() for array in arrays])
+    return [whole[end - array.numel() : end].reshape(array.shape) for end, array in zip(ends, arrays)]
 
 
 def _has_negative(home: Home, part: Any) -> bool:

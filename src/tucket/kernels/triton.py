@@ -29,7 +29,7 @@ __all__ = ["block_sums", "project", "residual", "write"]
 ROW = 1024
 """Columns from which a row is long enough."""
 
-CHUNK = 256
+CHUNK = 512
 """Rows of a chunk, unless there are very many."""
 
 CHUNKS = 1 << 14
@@ -153,6 +153,18 @@ def add_groups(sums, into, groups, columns, G: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
+def add_last(table, into, rows, length, R: tl.constexpr, N: tl.constexpr):
+    """Add up each row of a table."""
+    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
+    total = tl.zeros([R, N], tl.float64)
+    for first in range(0, length, N):
+        place = first + tl.arange(0, N)
+        there = (row < rows)[:, None] & (place < length)[None, :]
+        total += tl.load(table + row[:, None] * length + place[None, :], mask=there, other=0)
+    tl.store(into + row, tl.sum(total, 1), mask=row < rows)
+
+
+@triton.jit
 def fold_columns(sums, into, order, ends, columns, codes, N: tl.constexpr):
     """Add up the columns of each block, for every group."""
     program = tl.program_id(0).to(tl.int64)
@@ -217,6 +229,19 @@ def compare_rows(
     tl.store(found + 2 * program + 1, tl.sum(norm, 0))
     if SIGNED:
         tl.store(lows + program, tl.min(low, 0).to(tl.float64))
+
+
+@triton.jit
+def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.constexpr):
+    """Write a row of the model for each group: the entry of a column's block times its weight."""
+    program = tl.program_id(0)
+    group = (program // tiles).to(tl.int64)
+    column = (program % tiles) * N + tl.arange(0, N)
+    inside = column < columns
+    code = tl.load(code_of + column, mask=inside, other=0)
+    value = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    tl.store(into + group * columns + column, value * weight, mask=inside)
 
 
 @triton.jit
@@ -343,13 +368,10 @@ class Plan:
         whole = np.cumsum(np.bincount(codes, minlength=self.n_codes))
         parcel = [
             np.stack((first, count), 1), np.stack((begin, group), 1), np.append(0, np.cumsum(parts)),
-            *_tables(outer, sizes), np.argsort(codes, kind="stable"), np.append(0, whole), *_members(seen.modes),
+            *_tables(outer, sizes), np.argsort(codes, kind="stable"), np.append(0, whole), *_members(seen.modes), codes,
         ]  # fmt: skip
-        held = _send(parcel, device)
-        self.bounds, self.groups, self.ends, tables, orders, self.order, self.codes, self.members, self.member_ends = (
-            held
-        )
-        self.labels = _send([blocks.labels for blocks in inner], device)
+        self.bounds, self.groups, self.ends, tables, orders, self.order, self.codes, *rest = _send(parcel, device)
+        self.members, self.member_ends, self.code_of = rest
         self.rows = torch.empty(self.n_rows, dtype=torch.int32, device=device)
         self.group_of = torch.empty_like(self.rows)
         locate_rows[(self.n_chunks,)](
@@ -402,11 +424,19 @@ def _send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[torch.Te
     return list(flat.to(device).split([array.size for array in arrays]))
 
 
-def _tile(columns: int, kind: int) -> dict[str, int]:
-    """Return rows and columns of a tile, and the warps that work on it: those that were measured to be fastest."""
-    rows, most, warps = (1, 1024, 2) if kind == WIDE else (4, 1024, 4)
+def _tile(columns: int, best: tuple[int, int, int]) -> dict[str, int]:
+    """Return rows and columns of a tile, and the warps that work on it, like those that were measured to be fastest."""
+    rows, most, warps = best
     width = min(most, max(32, triton.next_power_of_2(columns)))
     return {"R": min(64, rows * most // width), "N": width, "num_warps": warps}
+
+
+def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
+    if kind == WIDE:
+        return (1, 512, 4) if moments else (1, 1024, 2)
+    if moments:
+        return 2, 256, 1
+    return (4, 512, 1) if dtype.itemsize == 1 else (4, 1024, 4)
 
 
 def _kind(dtype: torch.dtype) -> int:
@@ -480,7 +510,8 @@ class Found:
         if n_inner > 1:
             _marginals(of_columns, marginals[seen.split :])
         torch.amin(lows, 0, True, out=low)
-        torch.sum(moment, 0, out=moments)
+        if unit is not None:
+            torch.sum(moment, 0, out=moments)
 
     def _rows(self, unit: float | None, kind: int, signed: bool) -> tuple[torch.Tensor, ...]:
         """Return the sums of groups and rows, the least entries, and the moments."""
@@ -499,13 +530,16 @@ class Found:
 
 
 def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-    """Sum a table over all modes but one, for each of these."""
+    """Sum a table over all modes but one, for each of these: from the last, which is then summed away."""
+    for place in range(len(into) - 1, 0, -1):
+        size = len(into[place])
+        before = values.numel() // size
+        add_groups[(-(-size // 16),)](values, into[place], before, size, G=64, N=16, num_warps=4)
+        shorter = into[0] if place == 1 else torch.empty(before, dtype=torch.float64, device=values.device)
+        add_last[(-(-before // 4),)](values, shorter, before, size, R=4, N=256, num_warps=4)
+        values = shorter
     if len(into) == 1:
         into[0].copy_(values)
-        return
-    table = values.reshape([len(each) for each in into])
-    for mode, each in enumerate(into):
-        torch.sum(table, [other for other in range(table.ndim) if other != mode], out=each)
 
 
 def _sum_part(
@@ -513,7 +547,7 @@ def _sum_part(
 ) -> tuple[torch.Tensor, ...]:
     """Return the sums of each group over some columns, of each row, the least entries, and the moments."""
     device, count = seen.tensor.device, part.stop - part.start
-    tile = _tile(count, kind)
+    tile = _tile(count, _best(seen.tensor.dtype, kind, unit is not None))
     tiles = -(-count // tile["N"])
     programs = plan.n_chunks * tiles
     rooms = [plan.n_chunks * count, tiles * plan.n_rows, programs if signed else 1, 2 * programs if unit else 2]
@@ -544,24 +578,30 @@ def _from(tensor: torch.Tensor, offset: int) -> torch.Tensor:
     return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset) if offset else tensor
 
 
-def _double(array: Any, device: torch.device) -> torch.Tensor:
-    """Return an array of NumPy's, or a tensor, as one of float64 on the device."""
-    return torch.as_tensor(array if torch.is_tensor(array) else np.array(array), dtype=torch.float64, device=device)
-
-
 def _table(seen: Rows, plan: Plan, core: Any, weights: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a row of the model for each group, without the weights of rows, and these."""
     device = seen.tensor.device
-    table = _double(core, device).permute(seen.order).reshape(-1, *(blocks.rank for blocks in seen.inner))
-    by_mode = [_double(weights[mode], device) for mode in seen.order]
-    for mode, (blocks, labels) in enumerate(zip(seen.inner, plan.labels), 1):
-        if not blocks.is_whole:
-            table = table.index_select(mode, labels)
-        table = table * by_mode[seen.split + mode - 1].reshape(-1, *(1,) * (len(seen.inner) - mode))
-    of_rows = torch.ones((), dtype=torch.float64, device=device)
-    for vector in by_mode[: seen.split]:
-        of_rows = of_rows[..., None] * vector
-    return table.reshape(-1, seen.columns).contiguous(), of_rows.reshape(-1)
+    turned = _tensor(core, device).permute(seen.order).contiguous()
+    by_mode = [_tensor(weights[mode], device) for mode in seen.order]
+    of_rows = _product(by_mode[: seen.split]) if seen.split else torch.ones(1, dtype=torch.float64, device=device)
+    table = torch.empty((plan.n_groups, plan.columns), dtype=torch.float64, device=device)
+    tiles = -(-plan.columns // 512)
+    spread_core[(plan.n_groups * tiles,)](
+        turned, plan.code_of, _product(by_mode[seen.split :]), table, plan.columns, plan.n_codes, tiles, N=512
+    )
+    return table, of_rows
+
+
+def _tensor(array: Any, device: torch.device) -> torch.Tensor:
+    return array if torch.is_tensor(array) else torch.from_numpy(np.array(array)).to(device)
+
+
+def _product(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the products of the entries of vectors, in float64, flat."""
+    product = vectors[0]
+    for vector in vectors[1:]:
+        product = (product.double()[:, None] * vector).reshape(-1)
+    return product
 
 
 def residual(
@@ -573,7 +613,7 @@ def residual(
     seen, device = Rows.of(tensor, partition), tensor.device
     plan = _plan(seen)
     table, of_rows = _table(seen, plan, core / scale, weights)
-    signed, tile = _signed(tensor.dtype), {**_tile(seen.columns, WIDE), "num_warps": 4}
+    signed, tile = _signed(tensor.dtype), _tile(seen.columns, (4, 512, 2))
     tiles = -(-seen.columns // tile["N"])
     found = torch.empty((plan.n_chunks * tiles, 2), dtype=torch.float64, device=device)
     lows = torch.zeros(len(found) if signed else 1, dtype=torch.float64, device=device)
@@ -591,7 +631,7 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
     seen = Rows.of(out, partition)
     plan = _plan(seen)
     table, of_rows = _table(seen, plan, core, weights)
-    tile = {**_tile(seen.columns, SINGLE), "R": 4}
+    tile = _tile(seen.columns, (4, 1024, 2))
     tiles = -(-seen.columns // tile["N"])
     write_rows[(-(-plan.n_rows // tile["R"]) * tiles,)](
         seen.tensor, _offsets(seen, plan), plan.group_of, table, of_rows, plan.n_rows,

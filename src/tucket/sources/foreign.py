@@ -25,7 +25,7 @@ class Foreign(Source):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Bytes of the array; 8 an entry, if its library does not say."""
         return self.size * int(getattr(self.array, "itemsize", 8))
 
     @property
@@ -44,6 +44,7 @@ class Foreign(Source):
 
 def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
     """Make the error for an array with a negative or non-finite entry: of it only the slab that holds one is moved."""
+    from tucket.arrays.pure import as_float
     from tucket.kernels.foreign import bring
 
     home = home_of(array)
@@ -54,7 +55,7 @@ def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
         if home.xp.isdtype(part.dtype, "real floating"):
             bad = bad | ~home.xp.isfinite(part)
         if bool(home.xp.any(bad)):
-            host = bring(home.xp.astype(part, home.xp.float64))
+            host = bring(as_float(home, part))
             return explain_values(host, "x", [rows.start + by for rows, by in zip(box, origin)])
     return ValueError("the sum of x is too large for float64; scale x down")
 

@@ -1,0 +1,258 @@
+"""Arrays of other libraries: the same results as NumPy's, in the same library, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import tucket as tk
+from strategies import partitions, tensors
+from tucket.arrays import home as homes
+from tucket.arrays.model import ArrayBlockTucker, ArrayTucker
+from tucket.kernels import foreign
+from tucket.kernels.foreign import bring
+
+jax = pytest.importorskip("jax")
+strict = pytest.importorskip("array_api_strict")
+torch = pytest.importorskip("torch")
+
+Make = Callable[[NDArray[Any]], Any]
+
+LIBRARIES: dict[str, Make] = {
+    "torch": lambda x: torch.from_numpy(x.copy()),
+    "jax": lambda x: jax.numpy.asarray(x),
+    "strict": strict.asarray,
+}
+if torch.cuda.is_available():
+    cupy = pytest.importorskip("cupy")
+    LIBRARIES |= {"cuda": lambda x: torch.from_numpy(x.copy()).cuda(), "cupy": cupy.asarray}
+
+
+@pytest.fixture(params=LIBRARIES)
+def make(request: pytest.FixtureRequest) -> Make:
+    return LIBRARIES[request.param]
+
+
+@pytest.fixture(params=["host", "elsewhere"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let arrays be read as NumPy's, or, as on a device, by their own library alone."""
+    if request.param == "elsewhere":
+        for module in ("tucket.sources.foreign", "tucket.arrays.model"):
+            monkeypatch.setattr(f"{module}.on_host", lambda _: None)
+        monkeypatch.setattr(foreign, "SLAB", 50)
+    return str(request.param)
+
+
+@pytest.fixture
+def x() -> NDArray[np.float32]:
+    x = np.random.default_rng(0).random((6, 7, 8), np.float32)
+    x[1], x[:, 2, 3] = 0, 0
+    return x
+
+
+def close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(bring(found), expected, rtol=tolerance, atol=1e-6)
+
+
+@pytest.mark.usefixtures("where")
+@pytest.mark.parametrize("blocks", ["uniform", "random", "segments", "clusters"])
+def test_ltr(make: Make, blocks: Any, x: NDArray[np.float32]) -> None:
+    array = make(x)
+    model: Any = tk.ltr(array, (2, 3, 2), blocks=blocks, rng=0)
+    expected = tk.ltr(x, (2, 3, 2), blocks=blocks, rng=0)
+    assert isinstance(model, ArrayBlockTucker)
+    assert model.partition == expected.partition
+    assert (model.shape, model.rank, model.n_parameters) == (expected.shape, expected.rank, expected.n_parameters)
+    core, factors = model
+    assert type(core) is type(array)
+    close(core, expected.core)
+    for ours, theirs in zip(factors, expected.factors, strict=True):
+        assert type(ours) is type(array)
+        close(ours, theirs)
+    dense = model.to_tensor()
+    assert type(dense) is type(array)
+    close(dense, expected.to_tensor())
+    close(model[1:5, ::-2, 3], expected[1:5, ::-2, 3])
+    close(model[-1], expected[-1])
+    assert model.kl(array) == pytest.approx(expected.kl(x), rel=1e-5)
+    assert model.relative_error(array) == pytest.approx(expected.relative_error(x), rel=1e-5)
+    assert expected.kl(array) == pytest.approx(expected.kl(x), rel=1e-5)  # a model of NumPy's, a tensor elsewhere
+    assert expected.relative_error(array) == pytest.approx(expected.relative_error(x), rel=1e-5)
+    np.testing.assert_array_equal(bring(array), x)
+
+
+@pytest.mark.usefixtures("where")
+def test_statistics_and_curves(make: Make, x: NDArray[np.float32]) -> None:
+    ours, theirs = (tk.collect(each, (2, 3, None), moments=True) for each in (make(x), x))
+    np.testing.assert_allclose(ours.core, theirs.core, rtol=1e-6)
+    for one, other in zip(ours.marginals, theirs.marginals, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    np.testing.assert_allclose(np.array(ours.moments), np.array(theirs.moments), rtol=1e-5)
+    curves = [tk.information_curve(each).joint for each in (make(x), x)]
+    assert [point.rank for point in curves[0]] == [point.rank for point in curves[1]]
+    close(tk.best_rank1(make(x)).to_tensor(), tk.best_rank1(x).to_tensor())
+    kept: Any = tk.ltr(make(x), retain=0.5)
+    assert kept.rank == tk.ltr(x, retain=0.5).rank
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_generic_kernel_is_right(data: st.DataObject) -> None:
+    x = data.draw(tensors(dtypes=("u1", "<i4", "<f4", "<f8")))
+    partition = data.draw(partitions(x.shape))
+    sums = foreign.block_sums(strict.asarray(np.ascontiguousarray(x)), partition, 1.0)
+    expected = tk.collect(x, partition, moments=True)
+    np.testing.assert_allclose(sums.core, expected.core, rtol=1e-12)
+    for ours, theirs in zip(sums.marginals, expected.marginals, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(np.array(sums.moments), np.array(expected.moments), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["kl", "ls"])
+def test_ntd(make: Make, loss: Any, x: NDArray[np.float32]) -> None:
+    fit, expected = tk.ntd(make(x), 2, loss=loss), tk.ntd(x, 2, loss=loss)
+    model: Any = fit.model
+    assert isinstance(model, ArrayTucker)
+    assert fit.loss == pytest.approx(expected.loss)
+    close(model.to_tensor(), expected.model.to_tensor())
+    close(model[2, :, 1:4], expected.model[2, :, 1:4])
+    assert model.kl(make(x)) == pytest.approx(expected.model.kl(x), rel=1e-4)
+    assert model.relative_error(make(x)) == pytest.approx(expected.model.relative_error(x), rel=1e-4)
+
+
+def test_a_dense_model_beside_a_tensor_elsewhere(make: Make, where: str, x: NDArray[np.float32]) -> None:
+    assert where
+    model = tk.Tucker(*tk.ltr(x, 2))
+    assert model.kl(make(x)) == pytest.approx(model.kl(x), rel=1e-5)
+    assert model.relative_error(make(x)) == pytest.approx(model.relative_error(x), rel=1e-5)
+
+
+def test_saved_and_loaded(make: Make, x: NDArray[np.float32], tmp_path: Path) -> None:
+    model: Any = tk.ltr(make(x), 2)
+    model.save(tmp_path / "model.npz")
+    assert tk.load(tmp_path / "model.npz") == model.to_numpy()
+    assert "parameters for 336 elements" in repr(model)
+
+
+def test_float32_models(make: Make, x: NDArray[np.float32]) -> None:
+    model: Any = tk.ltr(make(x), 2, dtype=np.float32)
+    assert bring(model.to_tensor()).dtype == np.float32
+
+
+def test_bfloat16(x: NDArray[np.float32]) -> None:
+    rounded = torch.from_numpy(x).bfloat16()
+    model: Any = tk.ltr(rounded, 2, blocks="uniform")
+    close(model.to_tensor(), tk.ltr(rounded.double().numpy(), 2, blocks="uniform").to_tensor())
+    assert tk.collect(rounded, 2).kernel == "array API"
+
+
+def test_jax_compiles_and_differentiates(x: NDArray[np.float32]) -> None:
+    array = jax.numpy.asarray(x + 0.1)
+    partition = tk.ltr(x + 0.1, 2).partition  # free blocks that were found before
+
+    def dense(a: Any) -> Any:
+        return tk.ltr(a, blocks=partition).to_tensor()
+
+    close(jax.jit(dense)(array), tk.ltr(x + 0.1, blocks=partition).to_tensor(), 1e-4)
+
+    def divergence(a: Any) -> Any:
+        return tk.ltr(a, 2, blocks="uniform").kl(a)
+
+    expected = tk.ltr(x + 0.1, 2, blocks="uniform").kl(x + 0.1)
+    compiled = jax.jit(divergence)
+    assert float(compiled(array)) == pytest.approx(expected, rel=1e-3)
+    slope, step = jax.grad(compiled)(array), 1e-2
+    for place in ((0, 1, 2), (5, 6, 7)):
+        up, down = (array.at[place].add(sign * step) for sign in (1, -1))
+        steepness = (compiled(up) - compiled(down)) / (2 * step)
+        assert float(slope[place]) == pytest.approx(float(steepness), abs=2e-2)
+    error = jax.jit(lambda a: tk.ltr(a, 2, blocks="uniform").relative_error(a))(array)
+    assert float(error) == pytest.approx(tk.ltr(x + 0.1, 2, blocks="uniform").relative_error(x + 0.1), rel=1e-4)
+
+
+def test_torch_differentiates(x: NDArray[np.float32]) -> None:
+    array = torch.from_numpy(x.astype(np.float64)).requires_grad_()
+
+    def divergence(a: Any) -> Any:
+        return tk.ltr(a, 2, blocks="uniform").kl(a)
+
+    inside = torch.from_numpy(x.astype(np.float64) + 0.1).requires_grad_()
+    assert torch.autograd.gradcheck(divergence, inside)
+    assert torch.autograd.gradcheck(lambda a: tk.ltr(a, 2, blocks="uniform").to_tensor(), inside)
+    divergence(array).backward()
+    assert torch.isfinite(array.grad).all()  # zeros, and blocks without mass, do no harm
+    model: Any = tk.ltr(array.detach(), 2, blocks="uniform")
+    assert model.kl(array).requires_grad  # of the tensor alone
+    with torch.no_grad():
+        assert isinstance(tk.ltr(array, 2).kl(array), float)
+
+
+@pytest.mark.usefixtures("where")
+def test_bad_entries(make: Make, x: NDArray[np.float32]) -> None:
+    for bad, message in (
+        (-1, r"x\[2, 5, 6\] is -1"),
+        (np.nan, r"x\[2, 5, 6\] is nan"),
+        (np.inf, r"x\[2, 5, 6\] is inf"),
+    ):
+        wrong = x.copy()
+        wrong[2, 5, 6] = bad
+        model: Any = tk.ltr(make(x), 2)
+        for call in (lambda a: tk.ltr(a, 2), lambda a: tk.collect(a, 2), model.kl, model.relative_error):
+            with pytest.raises(ValueError, match=message):
+                call(make(wrong))
+
+
+@pytest.mark.usefixtures("where")
+def test_scales(make: Make) -> None:
+    if make is LIBRARIES["jax"]:
+        pytest.skip("JAX has no float64 unless it is told to")
+    x = np.random.default_rng(0).random((4, 5))
+    expected = tk.ltr(x, 2, blocks="uniform").relative_error(x)
+    for scale in (1e-200, 1e200):
+        model: Any = tk.ltr(make(x * scale), 2, blocks="uniform")
+        assert model.relative_error(make(x * scale)) == pytest.approx(expected)
+
+
+def test_what_cannot_be_done(x: NDArray[np.float32]) -> None:
+    followed = torch.from_numpy(x).requires_grad_()
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+        (lambda: tk.ltr(followed, 2), ValueError, "give blocks='uniform' or your own"),
+        (lambda: tk.ltr(followed, retain=0.5), ValueError, "give a rank or blocks, and nothing else"),
+        (lambda: tk.ltr(followed, 2, variant="published", rng=0), ValueError, "and nothing else"),
+        (lambda: tk.collect(followed, 2), TypeError, r"give x\.detach\(\)"),
+        (lambda: tk.ltr(torch.eye(3).to_sparse(), 2), TypeError, r"sparse .* tucket\.from_entries"),
+        (lambda: tk.ltr(torch.ones(3, 3, dtype=torch.complex64), 2), TypeError, "complex64; give real numbers"),
+        (lambda: tk.ltr(torch.ones(3, 3, device="meta"), 2), TypeError, "device meta"),
+        (lambda: tk.ltr(torch.ones(0, 3), 1), ValueError, "mode 0 of x is empty"),
+        (lambda: tk.ltr(torch.tensor(3.0), 1), ValueError, "scalar"),
+        (lambda: tk.ltr(torch.ones(3, 3), 2).kl(np.ones((3, 3))), ValueError, "bring one to the other"),
+        (lambda: tk.ltr(torch.ones(3, 3), 2).kl(jax.numpy.ones((3, 3))), ValueError, "x is of jax on cpu:0, but"),
+        (lambda: tk.ltr(torch.ones(3, 3), 2).kl(torch.ones(3, 4)), ValueError, "shape"),
+        (lambda: tk.ltr(torch.ones(3, 3), 4), ValueError, "rank"),
+    ]
+    for call, error, message in cases:
+        with pytest.raises(error, match=message):
+            call()
+    with pytest.raises(ValueError, match="blocks that are searched for"):
+        jax.jit(lambda a: tk.ltr(a, 2).core)(jax.numpy.asarray(x))
+
+
+def test_large_integers_do_not_overflow() -> None:
+    x = np.full((3, 50), 2**62, np.int64)
+    assert tk.collect(torch.from_numpy(x), 1).total == pytest.approx(150 * 2.0**62)
+    assert foreign.block_sums(strict.asarray(x), tk.Partition.uniform(x.shape, 1)).core.item() == pytest.approx(
+        150 * 2.0**62
+    )
+
+
+def test_homes() -> None:
+    for nothing in ([1, 2], np.ones(2), np.float64(1), "text", None, tk.ltr([[1, 2]], 1)):
+        assert homes.home_of(nothing) is None
+    assert str(homes.home_of(torch.ones(2))) == "torch on cpu"
