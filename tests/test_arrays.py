@@ -117,6 +117,8 @@ def test_generic_kernel_is_right(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("loss", ["kl", "ls"])
 def test_ntd(make: Make, loss: Any, x: NDArray[np.float32]) -> None:
+    if homes.on_host(make(x)) is None:
+        pytest.skip("ntd takes arrays in the memory of the host")
     fit, expected = tk.ntd(make(x), 2, loss=loss), tk.ntd(x, 2, loss=loss)
     model: Any = fit.model
     assert isinstance(model, ArrayTucker)
@@ -233,7 +235,11 @@ def test_what_cannot_be_done(x: NDArray[np.float32]) -> None:
         (lambda: tk.ltr(torch.ones(0, 3), 1), ValueError, "mode 0 of x is empty"),
         (lambda: tk.ltr(torch.tensor(3.0), 1), ValueError, "scalar"),
         (lambda: tk.ltr(torch.ones(3, 3), 2).kl(np.ones((3, 3))), ValueError, "bring one to the other"),
-        (lambda: tk.ltr(torch.ones(3, 3), 2).kl(jax.numpy.ones((3, 3))), ValueError, "x is of jax on cpu:0, but"),
+        (
+            lambda: tk.ltr(torch.ones(3, 3), 2).kl(jax.numpy.ones((3, 3))),
+            ValueError,
+            "x is of jax on .*, but the model of torch on cpu",
+        ),
         (lambda: tk.ltr(torch.ones(3, 3), 2).kl(torch.ones(3, 4)), ValueError, "shape"),
         (lambda: tk.ltr(torch.ones(3, 3), 4), ValueError, "rank"),
     ]

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchmarks import paper
 from benchmarks.plot import fill, kept_tables
 
 import tucket as tk
+from tucket.paper.findings import findings
+from tucket.paper.rows import Rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -65,3 +68,10 @@ def test_every_public_name_is_documented() -> None:
 
 def test_figures_are_those_of_the_kept_results() -> None:
     assert fill(README, kept_tables()) == README
+
+
+def test_findings_are_those_of_the_kept_rows() -> None:
+    rows = Rows(paper.ROWS)
+    for page in paper.PAGES:
+        assert paper.fill(page.read_text(), rows) == page.read_text()
+    assert (paper.ROWS.parent / "findings.md").read_text() == findings(rows)

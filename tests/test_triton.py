@@ -106,6 +106,17 @@ def test_every_type(dtype: str) -> None:
     assert np.sqrt(residual / norm) == pytest.approx(model.relative_error(x), rel=1e-9)
 
 
+def test_sums_for_a_divergence() -> None:
+    rng = np.random.default_rng(4)
+    for scale in (1.0, 1e-9, 1e9):
+        x = scale * draw((4, 5, 60), "f8", rng)
+        for partition in partitions(x.shape, (2, 2, 7), rng):
+            model = tk.ltr(x, blocks=partition)
+            core = torch.from_numpy(model.core.copy()).to(DEVICE)
+            found, per_unit = kernels.divergence_sums(torch.from_numpy(x).to(DEVICE), partition, core)
+            assert model.divergence_of(found.to_sums(), 1 / per_unit.item()) == pytest.approx(model.kl(x), rel=1e-9)
+
+
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
 def test_bad_entries_are_noticed(bad: float) -> None:
     x = np.random.default_rng(0).random((3, 4, 50))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tucket import datasets, geometry, metrics, plot
+    from tucket.arrays.model import ArrayBlockTucker, ArrayTucker
     from tucket.axes import Axes
     from tucket.blocks import Blocks
     from tucket.collecting import collect
@@ -36,6 +37,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LTR",
+    "ArrayBlockTucker",
+    "ArrayTucker",
     "Axes",
     "BlockTucker",
     "Blocks",
@@ -67,6 +70,8 @@ __all__ = [
 
 _HOMES = {
     "LTR": "estimator",
+    "ArrayBlockTucker": "arrays.model",
+    "ArrayTucker": "arrays.model",
     "Axes": "axes",
     "BlockTucker": "tucker",
     "Blocks": "blocks",

@@ -84,7 +84,12 @@ class ArrayModel(ABC):
         self._check(x)
         if self._is_traced() or is_traced(x):
             return pure.divergence(self.home, x, self.to_tensor())
-        return self.to_numpy().kl(x)
+        found = self._kl_there(x)
+        return self.to_numpy().kl(x) if found is None else found
+
+    def _kl_there(self, x: Any) -> float | None:  # noqa: ARG002
+        """Do it on a GPU, so that the host waits but once; None where that cannot be done, or went wrong."""
+        return None
 
     def relative_error(self, x: Any) -> Any:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`.
@@ -183,6 +188,18 @@ class ArrayBlockTucker(ArrayModel):
             if on_host(self.core) is not None:
                 return self.home.take(self.to_numpy().to_tensor())
         return self[...]
+
+    def _kl_there(self, x: Any) -> float | None:
+        """Do it on a GPU, so that the host waits but once; None where that cannot be done, or went wrong."""
+        tensor, core = on_gpu(x), on_gpu(self.core)
+        if tensor is None or core is None or tensor.nbytes > PIECE:
+            return None
+        from tucket.kernels import triton
+
+        found, per_unit = triton.divergence_sums(tensor, self.partition, core)
+        sums = found.to_sums()
+        divergence = self.to_numpy().divergence_of(sums, 1.0 / per_unit.item())
+        return max(0.0, divergence) if math.isfinite(divergence) and not sums.has_negative else None
 
     def _write(self) -> Any:
         import torch
@@ -286,7 +303,8 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
         return None
     core, *weights = (part if dtype == np.float64 else part.to(torch.float32) for part in (found[0], *found[1]))
     if not isinstance(source.array, torch.Tensor):
-        core, *weights = map(home.xp.from_dlpack, (core, *weights))
+        # each in memory of its own, since not every library takes what begins anywhere
+        core, *weights = (home.xp.from_dlpack(part.clone()) for part in (core, *weights))
     return ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,13 +25,13 @@ from tucket.blocks import Blocks
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
-__all__ = ["block_sums", "project", "residual", "write"]
+__all__ = ["Found", "block_sums", "divergence_sums", "project", "residual", "write"]
 
-ROW = 1024
+ROW = 512
 """Columns from which a row is long enough."""
 
 CHUNK = 512
-"""Rows of a chunk, unless there are very many."""
+"""Rows of a chunk, unless there are very many; of entries of one or two bytes half as many."""
 
 CHUNKS = 1 << 14
 """Chunks, beside one a group, that are enough to keep all processors busy: with more rows, chunks are longer."""
@@ -117,7 +118,8 @@ def sum_rows(
             f = w.to(tl.float64) if KIND == 0 else w.to(tl.float32)
             ratio = tl.maximum(f * tl.load(per_unit).to(f.dtype), 2e-38)  # whose logarithm times 0 is 0
             logs += tl.sum(f * tl.log2(ratio), 0).to(tl.float64)
-            squares += tl.sum(f * f, 0).to(tl.float64)
+            if MOMENTS == 2:
+                squares += tl.sum(f * f, 0).to(tl.float64)
     tl.store(partial + chunk * columns + column, total, mask=inside)
     if SIGNED:
         tl.store(lows + program, tl.min(low, 0).to(tl.float64))
@@ -353,7 +355,8 @@ class Plan:
         for each in sizes:
             members = np.multiply.outer(members, each).reshape(-1)
         self.n_groups, self.n_rows, self.columns = len(members), int(members.sum()), seen.columns
-        length = CHUNK * -(-self.n_rows // (CHUNK * CHUNKS))
+        least = CHUNK if seen.tensor.dtype.itemsize > 2 else CHUNK // 2
+        length = least * -(-self.n_rows // (least * CHUNKS))
         parts = -(-members // length)
         group = np.repeat(np.arange(len(members)), parts)
         begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * length
@@ -388,7 +391,7 @@ _plans: dict[Any, Plan] = {}
 def _plan(seen: Rows) -> Plan:
     """Return a plan, made now or before."""
     cuts = tuple((blocks.size, blocks.contiguous, blocks._cuts.tobytes()) for blocks in seen.modes)
-    key = seen.tensor.device, seen.split, cuts
+    key = seen.tensor.device, seen.tensor.dtype.itemsize > 2, seen.split, cuts
     found = _plans.get(key)
     if found is None:
         while len(_plans) >= PLANS:
@@ -436,7 +439,7 @@ def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
         return (1, 512, 4) if moments else (1, 1024, 2)
     if moments:
         return 2, 256, 1
-    return (4, 512, 1) if dtype.itemsize == 1 else (4, 1024, 4)
+    return {1: (4, 512, 1), 2: (4, 2048, 4)}.get(dtype.itemsize, (4, 1024, 4))
 
 
 def _kind(dtype: torch.dtype) -> int:
@@ -462,12 +465,20 @@ def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -
 
 def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> Sums:
     """Sum on the device, and bring all to the host at once."""
-    found = Found(tensor, partition, unit, kind)
-    core, *marginals, low, moments = np.split(found.packed.cpu().numpy(), found.ends)
-    back = np.argsort(found.seen.order)
-    turned = np.ascontiguousarray(core.reshape(found.core_shape).transpose(back))
-    seen = None if unit is None else Moments(float(moments[0]) * math.log(2.0), float(moments[1]))
-    return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), seen, "triton")
+    per_unit = None if unit is None else _number(1.0 / unit, tensor.device)
+    return Found(tensor, partition, kind, per_unit, 2).to_sums()
+
+
+def divergence_sums(tensor: torch.Tensor, partition: Partition, core: torch.Tensor) -> tuple[Found, torch.Tensor]:
+    """Set the sums that a divergence needs under way, with entries counted in a unit that suits them.
+
+    The inverse of that unit, a power of two, is on the device too. The squares are not summed.
+    """
+    if tensor.dtype == torch.bool:
+        tensor = tensor.view(torch.uint8)
+    mean = core.sum(dtype=torch.float64) / tensor.numel()
+    per_unit = torch.where(mean > 0, torch.exp2(-torch.log2(mean).round()), 1.0).reshape(1)
+    return Found(tensor, partition, _kind(tensor.dtype), per_unit, 1), per_unit
 
 
 def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
@@ -477,7 +488,7 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
     """
     if tensor.dtype == torch.bool:
         tensor = tensor.view(torch.uint8)
-    found = Found(tensor, partition, None, _kind(tensor.dtype))
+    found = Found(tensor, partition, _kind(tensor.dtype))
     plan, order = found.plan, found.seen.order
     weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
     core, of_modes = found.packed[: found.ends[0]], found.packed[found.ends[0] : found.ends[-2]]
@@ -493,40 +504,60 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
 class Found:
     """What one pass over a tensor finds, still on the device: core, marginals, least entry and moments, in a row."""
 
-    def __init__(self, tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> None:
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        partition: Partition,
+        kind: int,
+        per_unit: torch.Tensor | None = None,
+        n_moments: int = 0,
+    ) -> None:
         self.seen, device, signed = Rows.of(tensor, partition), tensor.device, _signed(tensor.dtype)
         seen, plan = self.seen, _plan(self.seen)
         self.plan, self.core_shape = plan, [blocks.rank for blocks in seen.modes]
         n_core, n_inner = plan.n_groups * plan.n_codes, len(seen.inner)
         cuts = [n_core, *(blocks.size for blocks in seen.modes), 1, 2]
-        self.ends = np.cumsum(cuts[:-1]).tolist()
+        self.ends = list(accumulate(cuts[:-1]))
         self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=device)
         core, *marginals, low, moments = self.packed.split(cuts)
-        sums, row_sums, lows, moment = self._rows(unit, kind, signed)
+        self.has_moments = per_unit is not None
+        sums, row_sums, lows, moment = self._rows(kind, signed, per_unit, n_moments)
         fold_columns[(n_core,)](sums, core, plan.order, plan.codes, plan.columns, plan.n_codes, N=128, num_warps=4)
         of_columns = marginals[-1] if n_inner == 1 else torch.empty(plan.columns, dtype=torch.float64, device=device)
-        add_groups[(-(-plan.columns // 16),)](sums, of_columns, plan.n_groups, plan.columns, G=64, N=16, num_warps=4)
+        _add_groups(sums, of_columns, plan.n_groups, plan.columns)
         _marginals(row_sums, marginals[: seen.split])
         if n_inner > 1:
             _marginals(of_columns, marginals[seen.split :])
         torch.amin(lows, 0, True, out=low)
-        if unit is not None:
+        if per_unit is not None:
             torch.sum(moment, 0, out=moments)
 
-    def _rows(self, unit: float | None, kind: int, signed: bool) -> tuple[torch.Tensor, ...]:
+    def to_sums(self) -> Sums:
+        """Bring all to the host, at once."""
+        core, *marginals, low, moments = np.split(self.packed.cpu().numpy(), self.ends)
+        back = [self.seen.order.index(mode) for mode in range(len(marginals))]
+        turned = np.ascontiguousarray(core.reshape(self.core_shape).transpose(back))
+        found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
+        return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), found, "triton")
+
+    def _rows(self, kind: int, signed: bool, per_unit: torch.Tensor | None, n_moments: int) -> tuple[torch.Tensor, ...]:
         """Return the sums of groups and rows, the least entries, and the moments."""
         seen, plan = self.seen, self.plan
         width = max(1, ROOM // plan.n_chunks)
         if width >= plan.columns:
-            return _sum_part(seen, plan, slice(0, plan.columns), unit, kind, signed)
+            return _sum_part(seen, plan, slice(0, plan.columns), kind, signed, per_unit, n_moments)
         new = partial(torch.zeros, dtype=torch.float64, device=seen.tensor.device)
         sums, row_sums, lows, moments = new((plan.n_groups, plan.columns)), new(plan.n_rows), new(1), new((1, 2))
         for start in range(0, plan.columns, width):  # rows so long that they are summed part by part
             part = slice(start, min(start + width, plan.columns))
-            sums[:, part], more, least, some = _sum_part(seen, plan, part, unit, kind, signed)
+            sums[:, part], more, least, some = _sum_part(seen, plan, part, kind, signed, per_unit, n_moments)
             row_sums += more
             lows, moments = torch.minimum(lows, least.amin()), moments + some.sum(0)
         return sums, row_sums, lows, moments
+
+
+def _add_groups(sums: torch.Tensor, into: torch.Tensor, groups: int, columns: int) -> None:
+    add_groups[(-(-columns // 8),)](sums, into, groups, columns, G=128, N=8, num_warps=4)
 
 
 def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
@@ -534,7 +565,7 @@ def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
     for place in range(len(into) - 1, 0, -1):
         size = len(into[place])
         before = values.numel() // size
-        add_groups[(-(-size // 16),)](values, into[place], before, size, G=64, N=16, num_warps=4)
+        _add_groups(values, into[place], before, size)
         shorter = into[0] if place == 1 else torch.empty(before, dtype=torch.float64, device=values.device)
         add_last[(-(-before // 4),)](values, shorter, before, size, R=4, N=256, num_warps=4)
         values = shorter
@@ -543,23 +574,27 @@ def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
 
 
 def _sum_part(
-    seen: Rows, plan: Plan, part: slice, unit: float | None, kind: int, signed: bool
+    seen: Rows, plan: Plan, part: slice, kind: int, signed: bool, per_unit: torch.Tensor | None, n_moments: int
 ) -> tuple[torch.Tensor, ...]:
     """Return the sums of each group over some columns, of each row, the least entries, and the moments."""
     device, count = seen.tensor.device, part.stop - part.start
-    tile = _tile(count, _best(seen.tensor.dtype, kind, unit is not None))
+    tile = _tile(count, _best(seen.tensor.dtype, kind, per_unit is not None))
     tiles = -(-count // tile["N"])
     programs = plan.n_chunks * tiles
-    rooms = [plan.n_chunks * count, tiles * plan.n_rows, programs if signed else 1, 2 * programs if unit else 2]
+    rooms = [
+        plan.n_chunks * count,
+        tiles * plan.n_rows,
+        programs if signed else 1,
+        2 if per_unit is None else 2 * programs,
+    ]
     room = torch.empty(sum(rooms), dtype=torch.float64, device=device)
     by_chunk, by_tile, lows, moments = room.split(rooms)
     if not signed:
         lows.zero_()
-    per_unit = room if unit is None else _number(1.0 / unit, device)
     sum_rows[(programs,)](
         _from(seen.tensor, part.start * seen.step), plan.rows, _offsets(seen, plan), plan.bounds, by_chunk, by_tile,
-        lows, moments, plan.n_rows, count, seen.stride, seen.step, per_unit, tiles,
-        KIND=kind, GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, MOMENTS=unit is not None, **tile,
+        lows, moments, plan.n_rows, count, seen.stride, seen.step, room if per_unit is None else per_unit, tiles,
+        KIND=kind, GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, MOMENTS=0 if per_unit is None else n_moments, **tile,
     )  # fmt: skip
     sums = torch.empty((plan.n_groups, count), dtype=torch.float64, device=device)
     pieces = -(-count // 256)

@@ -94,8 +94,13 @@ def draw(rows: Rows, panel: Panel, folder: Path, cores: str = "one") -> list[Pat
     for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown):
         for method in METHODS:
             draw_method(axes, name, panel, spots(rows, panel, cores, method), method)
+        heights = [height for line in axes.lines for height in line.get_ydata() if height > 0]
+        wide = bool(heights) and max(heights) > 1.5 * min(heights)
         axes.set(
-            xscale="log" if panel.along != "r" else "linear", yscale="log", xlabel=AXES[panel.along], ylabel=AXES[name]
+            xscale="linear" if panel.along == "r" else "log",
+            yscale="log" if wide else "linear",
+            xlabel=AXES[panel.along],
+            ylabel=AXES[name],
         )
         axes.grid(alpha=0.3, which="both", linewidth=0.5)
     figure.suptitle(f"({panel.name[0]}) {panel.title}; {'one core' if cores == 'one' else 'all cores'}", fontsize=11)

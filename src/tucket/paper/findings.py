@@ -27,12 +27,13 @@ SAME = 1e-6
 """Errors that differ by a smaller share are the same."""
 
 Place = dict[str, Spot]
+Points = Sequence[tuple[Point, Place]]
 
 
 def findings(rows: Rows) -> str:
     """Write all tables."""
     parts = (f"## {title}\n\n{make(rows)}\n" for title, make in TABLES.values())
-    return "\n".join(["# Findings\n", *parts])
+    return "\n".join(["# All numbers of the paper's experiments\n", *parts])
 
 
 def measured(rows: Rows, cores: str = "one") -> list[tuple[Panel, list[tuple[Point, Place]]]]:
@@ -75,16 +76,12 @@ def speed(rows: Rows) -> str:
     lines = []
     for panel, points in measured(rows):
         for method in ltr_methods():
-            factors = []
-            for point, place in done(points):
-                others = [spot.seconds for spot in place.values() if not spot.method.is_ltr]
-                if others and method.name in place:
-                    factors.append((min(others) / place[method.name].seconds, point))
+            factors = ahead(points, method.name)
             if factors:
-                ahead = sum(factor > 1 for factor, _ in factors)
-                middle, (least, where) = median(factor for factor, _ in factors), min(factors, key=first)
-                counted = f"{ahead} of {len(factors)}"
-                lines.append((panel.name, method.label, counted, f"{middle:.3g}", f"{least:.3g}", at(panel, where)))
+                values = [factor for factor, _ in factors]
+                least, where = min(factors, key=first)
+                numbers = f"{median(values):.3g}", f"{least:.3g}"
+                lines.append((panel.name, method.label, count(values), *numbers, at(panel, where)))
     return markdown(
         ("panel", "method", "faster than all others at", "times as fast as the fastest other: median", "least", "at"),
         lines,
@@ -102,6 +99,62 @@ def first(pair: tuple[float, Point]) -> float:
     return pair[0]
 
 
+def short(rows: Rows) -> str:
+    """Say in three lines what was found."""
+    names = ("ltr-published", "ltr-random", "ltr-clusters")
+    panels = [points for _, points in measured(rows)]
+    printed, random, clusters = ([f for points in panels for f, _ in ahead(points, name)] for name in names)
+    errors = [[f for points in panels for f, _ in beside(points, name, "ls")] for name in names]
+    if not (printed and random and clusters and all(errors)):
+        return "Nothing to show."
+    lines = [
+        f"- **Speed, on one core.** LTR with random blocks was faster than every other method at {count(random)} "
+        f"points, as printed at {count(printed)}: {median(random):.3g} times as fast as the fastest other in the "
+        f"median, {min(random):.2g} times at least. With blocks that are searched for (clusters) it was at "
+        f"{count(clusters)}.",
+        f"- **Error.** Its LS error was as good as that of the best of the paper's three peers, or better, at "
+        f"{count(errors[0], 1 + SAME)} points as printed, {count(errors[1], 1 + SAME)} as the projection with the same "
+        f"random blocks, and {count(errors[2], 1 + SAME)} with clusters; at most {max(errors[0]) - 1:.0%}, "
+        f"{max(errors[1]) - 1:.0%} and {max(errors[2]) - 1:.0%} larger elsewhere.",
+    ]
+    field = [place for panel, points in measured(rows) if panel.name == "c" for _, place in done(points)]
+    names = ("ltr-published", "ltr-random", "ltr-segments")
+    last = [[place[name].error("relative_ls") for place in field if name in place][-1:] for name in names]
+    if all(last):
+        (as_printed,), (projected,), (segments,) = last
+        lines.append(
+            f"- **The light field.** As printed, LTR stays at a relative error of {as_printed:.3f} at every rank; "
+            f"the projection falls to {projected:.3f} with random blocks and to {segments:.3f} with segments."
+        )
+    return "\n".join(lines)
+
+
+def ahead(points: Points, name: str) -> list[tuple[float, Point]]:
+    """Return, for each point, how many times as fast a method is as the fastest one that is not LTR."""
+    found = []
+    for point, place in done(points):
+        others = [spot.seconds for spot in place.values() if not spot.method.is_ltr]
+        if others and name in place:
+            found.append((min(others) / place[name].seconds, point))
+    return found
+
+
+def beside(points: Points, name: str, error: str) -> list[tuple[float, Point]]:
+    """Return, for each point, a method's error over that of the best of the paper's peers."""
+    found = []
+    for point, place in done(points):
+        others = [place[peer].error(error) for peer in PEERS if peer in place]
+        if others and name in place:
+            found.append((place[name].error(error) / min(others), point))
+    return found
+
+
+def count(values: Sequence[float], most: float | None = None) -> str:
+    """Write how many are above 1, or at most so large."""
+    fit = sum(value > 1 if most is None else value <= most for value in values)
+    return f"{fit} of {len(values)}"
+
+
 def at(panel: Panel, point: Point) -> str:
     """Name a point by what differs within its panel."""
     return f"n = {point.shape[0]}" if panel.along == "entries" else f"rank {written(point.rank)}"
@@ -114,22 +167,17 @@ def accuracy(error: str) -> Callable[[Rows], str]:
         lines = []
         for panel, points in measured(rows):
             for method in ltr_methods():
-                ratios = []
-                for point, place in done(points):
-                    others = [place[name].error(error) for name in PEERS if name in place]
-                    if others and method.name in place:
-                        ratios.append((place[method.name].error(error) / min(others), point))
+                ratios = beside(points, method.name, error)
                 if not ratios:
                     continue
-                counts = [sum(ratio <= most for ratio, _ in ratios) for most in (1 + SAME, 1.1)]
+                values = [ratio for ratio, _ in ratios]
+                counts = count(values, 1 + SAME), count(values, 1.1)
                 ends = [
                     f"{ratio:.2f} ({at(panel, where)})"
                     for ratio, where in (min(ratios, key=first), max(ratios, key=first))
                 ]
-                middle = f"{median(ratio for ratio, _ in ratios):.2f}"
-                lines.append(
-                    (panel.name, method.label, *(f"{count} of {len(ratios)}" for count in counts), middle, *ends)
-                )
+                middle = f"{median(values):.2f}"
+                lines.append((panel.name, method.label, *counts, middle, *ends))
         return markdown(
             (
                 "panel",
@@ -293,6 +341,7 @@ def whole(what: str, form: str) -> Callable[[Rows], str]:
 
 
 TABLES: dict[str, tuple[str, Callable[[Rows], str]]] = {
+    "short": ("In short", short),
     "speed": ("Who is faster, on one core", speed),
     "ls": ("LS error, beside the best of the methods that the paper compares with", accuracy("ls")),
     "kl": ("KL error, likewise", accuracy("kl")),
