@@ -112,6 +112,26 @@ def test_sources_are_measured_and_the_page_is_filled(
     assert "weak scaling" in capsys.readouterr().out
 
 
+def test_the_page_on_performance_shows_the_kept_results_of_a_gpu() -> None:
+    from benchmarks import gpu
+
+    page = gpu.PAGE.read_text()
+    assert gpu.fill_page(page, json.loads(gpu.RESULTS.read_text())) == page
+
+
+def test_a_gpus_results_are_compared_with_float64() -> None:
+    import torch
+    from benchmarks import gpu
+
+    x = torch.rand((6, 7, 8))
+    stats = tk.collect(x, (2, 3, 4))
+    assert gpu.error_of(stats, x) < 1e-13
+    assert gpu.error_of(stats, 2 * x) == pytest.approx(0.5)
+    kl, residual, norm = gpu.compared(x, 2 * x)
+    assert kl == pytest.approx(tk.metrics.kl(x.numpy(), 2 * x.numpy()), rel=1e-5)
+    assert residual == pytest.approx(norm)
+
+
 def test_the_page_on_scaling_shows_the_kept_results() -> None:
     page = scaling.PAGE.read_text()
     assert scaling.fill_page(page, json.loads(sources.RESULTS.read_text())) == page

@@ -436,7 +436,7 @@ def _tile(columns: int, best: tuple[int, int, int]) -> dict[str, int]:
 
 def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
     if kind == WIDE:
-        return (1, 512, 4) if moments else (1, 1024, 2)
+        return (1, 512, 4) if moments else (1, 1024, 1)
     if moments:
         return 2, 256, 1
     return {1: (4, 512, 1), 2: (4, 2048, 4)}.get(dtype.itemsize, (4, 1024, 4))
