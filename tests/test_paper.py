@@ -79,9 +79,15 @@ def test_rows_say_what_made_them(finished: Rows) -> None:
     with finished.path.open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(finished.held)
-    assert {(row["tucket"], row["numpy"], row["cap"]) for row in rows} == {(tk.__version__, np.__version__, "60")}
+    assert {(row["tucket"], row["numpy"], row["cap"]) for row in rows} == {(tk.__version__, np.__version__, "60.0")}
     assert all(row["machine"] and row["date"] for row in rows)
     assert len({tuple(row[name] for name in ("shape", "method", "repetition", "cores")) for row in rows}) == len(rows)
+
+
+def test_methods_that_are_not_random_are_not(finished: Rows) -> None:
+    for method in METHODS:
+        found = {row["ls"] for row in finished.of(method=method.name, shape="8x8x8", cores="one")}
+        assert (len(found) > 1) == method.is_random, method
 
 
 def test_nothing_is_run_twice(finished: Rows) -> None:
@@ -168,6 +174,8 @@ def test_what_fails_is_a_row(tmp_path: Path) -> None:
     assert row is not None
     assert row["status"] == "failed"
     assert "rank" in row["note"]
+    run.carry_out([one], rows, 60)  # it is tried again
+    assert rows.path.read_text().count("failed") == 2
 
 
 def test_what_did_not_end_is_told(tmp_path: Path) -> None:
@@ -230,10 +238,62 @@ def test_a_process_that_dies_is_a_row_and_the_next_goes_on(tmp_path: Path) -> No
     assert (rows.get(second) or {})["status"] == "done"
 
 
+def test_nobody_is_left_behind(tmp_path: Path) -> None:
+    """A process whose parent is killed ends too, in the midst of a run that would take minutes."""
+    path, script = tmp_path / "pid", tmp_path / "script.py"
+    slow = Panel("b", "uniform", "slow", "entries", (Point((300, 300, 300), (20, 20, 20)),))
+    script.write_text(LEFT.format(panel=slow, path=str(path)))
+    with subprocess.Popen([sys.executable, str(script)]) as process:
+        deadline = time.monotonic() + 60
+        while not (path.exists() and path.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+    child = int(path.read_text())
+    while Path(f"/proc/{child}").exists() and "State:\tZ" not in Path(f"/proc/{child}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+LEFT = """
+from pathlib import Path
+from tucket.paper.plan import METHODS, Panel, Point, Run
+from tucket.paper.run import Process
+if __name__ == "__main__":
+    panel = {panel!r}
+    process = Process()
+    connection = process.start("one")
+    connection.send(Run(panel, panel.points[0], METHODS[-1], 0, "one"))
+    assert connection.recv() == "begins"
+    Path({path!r}).write_text(str(process.process.pid))
+    connection.recv()
+"""
+
+
+def test_two_runs_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "chosen", lambda _: [TINY])
+    with study.alone(tmp_path), pytest.raises(RuntimeError, match="another run is at work"):
+        study.study("b", tmp_path, quiet=True)
+    assert not (tmp_path / "rows.csv").exists()
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="no file of the paper's experiments"):
         Rows(tmp_path / "rows.csv")
+
+
+def test_damaged_rows_are_told(finished: Rows, tmp_path: Path) -> None:
+    lines = finished.path.read_text().splitlines(keepends=True)
+    (tmp_path / "rows.csv").write_text("".join([*lines[:3], lines[3].replace("done,", "done,much"), *lines[4:]]))
+    with pytest.raises(ValueError, match=r"rows\.csv, line 4: cannot be read"):
+        Rows(tmp_path / "rows.csv")
+
+
+def test_rows_say_what_they_were_measured_with(finished: Rows) -> None:
+    (line,) = finished.contexts()
+    assert line.startswith(f"{len(finished.held):,} rows: ")
+    assert f"tucket {tk.__version__}, numpy {np.__version__}" in line
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,17 +301,24 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = CliRunner().invoke(app, ["paper", "b", "--quick", "-o", str(tmp_path / "p"), "--repetitions", "1"])
     assert result.exit_code == 0, result.output
     assert "24 rows" in result.output
-    assert {path.name for path in (tmp_path / "p").iterdir()} == {"rows.csv", "b.png", "b.svg", "findings.md"}
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {".lock", "rows.csv", "b.png", "b.svg", "findings.md"}
 
 
 def test_command_on_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUCKET_DATA", raising=False)
     for options, message in (
-        (["d", "--data", str(tmp_path)], "attface: no path was given"),
+        (["d", "--data", str(tmp_path)], f"attface: there is no {tmp_path}"),
+        (["d"], "attface: no path was given"),
+        (["d", "--data", str(tmp_path / "none")], "--data: there is no folder"),
         (["b", "--cap", "0"], "--cap: got 0"),
+        (["b", "--cap", "inf"], "--cap: got inf"),
         (["b", "--repetitions", "0"], "--repetitions: got 0"),
     ):
         result = CliRunner().invoke(app, ["paper", *options, "-o", str(tmp_path / "p")])
         assert isinstance(result.exception, (ValueError, FileNotFoundError))
         assert message in str(result.exception)
+        monkeypatch.delenv("TUCKET_DATA", raising=False)
     assert not (tmp_path / "p").exists()
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["paper", "b", "-o", str(tmp_path / "file")])
+    assert "is no folder" in str(result.exception)

@@ -9,14 +9,11 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tucket.terminal import bar, check_output, default_output, facts_of_model, open_data, parse_rank, say, tell
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["app", "main"]
 
@@ -37,7 +34,16 @@ def main() -> None:
     """Run the program: what goes wrong is told in one line, and makes it exit with 1."""
     try:
         app()
-    except (ArithmeticError, ImportError, IndexError, MemoryError, OSError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        ImportError,
+        LookupError,
+        MemoryError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         if "--debug" in sys.argv:
             raise
         print(f"tucket: {' '.join(str(error).split())}", file=sys.stderr)
@@ -422,9 +428,11 @@ def paper(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder of rows, figures and findings.")] = Path(
         "paper"
     ),
-    quick: Annotated[bool, typer.Option("--quick", help="Three points, three repetitions, ten seconds a run.")] = False,
-    cap: Annotated[float | None, typer.Option(help="Seconds that one run may take at most; by default 60.")] = None,
-    repetitions: Annotated[int | None, typer.Option(help="Of random methods; by default 20.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Three points a panel, on one core only.")] = False,
+    cap: Annotated[
+        float | None, typer.Option(help="Seconds that one run may take at most; by default 60, or 10 if quick.")
+    ] = None,
+    repetitions: Annotated[int | None, typer.Option(help="Of random methods; by default 20, or 3 if quick.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="The folder of attface.npz and lf_dino_png; by default TUCKET_DATA.")
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -91,19 +92,25 @@ def lightfield(
     if download:
         if url is None:
             raise ValueError(f"url: lightfield(download=True) needs one; {GET_LIGHTFIELD}")
-        return _views(_fetch(path, url, known_hash, "lightfield"))
+        x = _views(_fetch(path, url, known_hash, "lightfield"))
+        return _checked(x, (*x.shape[:4], 3), url, GET_LIGHTFIELD)
     found = _find(path, ("lf_dino_png", "dino"), "lightfield", GET_LIGHTFIELD)
     x = _tensor(found) if found.is_file() else _views(found)
-    return _checked(x, (*VIEWS, *x.shape[2:4], 3), found, GET_LIGHTFIELD)
+    size = x.shape[2:4] if x.ndim == 5 else (512, 512)
+    return _checked(x, (*VIEWS, *size, 3), found, GET_LIGHTFIELD)
 
 
 def _find(path: Pathlike | None, names: tuple[str, ...], what: str, how: str) -> Path:
     """Return the path that was given, or the first there is of those that are looked for."""
-    folder = Path(os.environ.get("TUCKET_DATA") or "no folder")
-    for each in [folder / name for name in names] if path is None else [Path(path)]:
+    folder = os.environ.get("TUCKET_DATA")
+    places = [Path(folder) / name for name in names] if folder else []
+    if path is not None:
+        places = [Path(path)]
+    for each in places:
         if each.exists():
             return each
-    raise FileNotFoundError(f"{what}: {'no path was given' if path is None else f'there is no {path}'}; {how}")
+    looked = f"there is no {' nor '.join(map(str, places))}" if places else "no path was given"
+    raise FileNotFoundError(f"{what}: {looked}; {how}")
 
 
 def _fetch(path: Pathlike | None, url: str, known_hash: str | None, what: str) -> Path:
@@ -113,7 +120,8 @@ def _fetch(path: Pathlike | None, url: str, known_hash: str | None, what: str) -
     try:
         pooch.retrieve(url, known_hash, path=path or pooch.os_cache("tucket"), processor=unpacked)
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{url}: what came is no zip archive") from error
+        kept = path or pooch.os_cache("tucket")
+        raise ValueError(f"{url}: what came is no zip archive; remove it from {kept} before you try again") from error
     return Path(unpacked.extract_dir)
 
 
@@ -122,7 +130,16 @@ def _tensor(path: Path) -> NDArray[Any]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return np.asarray(arrays["tensor"])
-    except (AttributeError, EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (
+        AttributeError,
+        EOFError,
+        KeyError,
+        OSError,
+        TypeError,
+        ValueError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise ValueError(f"{path} is no .npz with an array named tensor: {error}") from error
 
 
@@ -156,7 +173,7 @@ def _image(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[np.uint8
     return _checked(image, image.shape if shape is None else shape, path, "give the files as they were given out")
 
 
-def _checked(x: NDArray[Any], shape: tuple[int, ...], path: Path, how: str) -> NDArray[np.uint8]:
+def _checked(x: NDArray[Any], shape: tuple[int, ...], path: object, how: str) -> NDArray[np.uint8]:
     if x.shape != shape or x.dtype != np.uint8:
         raise ValueError(f"{path} holds {x.dtype} of shape {x.shape}, not uint8 of shape {shape}; {how}")
     return x

@@ -24,8 +24,8 @@ STYLES = {
     "lra-sntd": ("#cc79a7", "p", "--"),
     "ntd-ls-paper": ("#e69f00", "<", "--"),
     "ntd-kl-paper": ("#b59b00", ">", "--"),
-    "ntd-ls": ("#777777", "1", ":"),
-    "ntd-kl": ("#777777", "2", ":"),
+    "ntd-ls": ("#999999", "h", ":"),
+    "ntd-kl": ("#444444", "d", ":"),
     "tensorly": ("#8c564b", "P", "--"),
     "tensorly-hals": ("#8c564b", "X", "--"),
 }
@@ -60,7 +60,7 @@ class Spot:
 
     def error(self, name: str) -> float:
         """Return the mean of an error."""
-        return float(mean(row[name] for row in self.done))
+        return float(mean(row[name] for row in self.done))  # all the same, where the method is not random
 
     def spread(self, name: str) -> float:
         """Return the standard error of that mean."""

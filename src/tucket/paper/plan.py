@@ -135,4 +135,7 @@ def tensor(panel: Panel, point: Point) -> Any:
 
     if panel.data == "uniform":
         return np.random.default_rng(0).random(point.shape)
-    return getattr(datasets, panel.data)().astype(np.float64)
+    x = getattr(datasets, panel.data)()
+    if x.shape != point.shape:
+        raise ValueError(f"{panel.data}: the tensor is of shape {x.shape}, and the paper's of {point.shape}")
+    return x.astype(np.float64)

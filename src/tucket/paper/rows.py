@@ -36,9 +36,21 @@ class Rows:
         reader = csv.DictReader(io.StringIO(self.whole))
         if self.whole and tuple(reader.fieldnames or ()) != (*KEY, *RESULT, *CONTEXT):
             raise ValueError(f"{path} is no file of the paper's experiments; give another folder")
-        for row in reader:
-            self.held[tuple(row[name] for name in KEY)] = typed(row)
+        for number, row in enumerate(reader, 2):
+            try:
+                self.held[tuple(row[name] for name in KEY)] = typed(row)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path}, line {number}: cannot be read ({error}); remove it") from error
         self.cut = len(self.whole) < len(text)
+
+    def contexts(self) -> list[str]:
+        """Say what the rows were measured with, and how many with each."""
+        names = [name for name in CONTEXT if name not in ("cap", "date")]
+        counts: dict[str, int] = {}
+        for row in self.held.values():
+            text = ", ".join(f"{name} {row[name]}" if name != "machine" else row[name] for name in names if row[name])
+            counts[text] = counts.get(text, 0) + 1
+        return [f"{count:,} rows: {text}" for text, count in counts.items()]
 
     def get(self, run: Run) -> Row | None:
         """Return the row of a run, if it has one."""
@@ -47,7 +59,9 @@ class Rows:
     def add(self, run: Run, result: Mapping[str, Any], cap: float) -> Row:
         """Add the row of a run, whole or not at all."""
         date = time.strftime("%Y-%m-%dT%H:%M:%S")
-        row = dict.fromkeys(RESULT, "") | key(run) | dict(result) | self.context | {"cap": f"{cap:g}", "date": date}
+        row = (
+            dict.fromkeys(RESULT, "") | key(run) | dict(result) | self.context | {"cap": repr(float(cap)), "date": date}
+        )
         if self.cut:
             os.truncate(self.path, len(self.whole.encode()))
             self.cut = False

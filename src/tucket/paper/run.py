@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -33,14 +34,16 @@ def carry_out(
             else:
                 result = {
                     "status": "left out",
-                    "note": f"over {earlier['cap']} s at rank {earlier['rank']}, shape {earlier['shape']}",
+                    "note": f"over {float(earlier['cap']):g} s at rank {earlier['rank']}, shape {earlier['shape']}",
                 }
             tell(number, run, rows.add(run, result, cap))
 
 
 def is_settled(row: Row | None, cap: float) -> bool:
     """Say whether a run has a row that a run of this cap would not change."""
-    return row is not None and (row["status"] in ("done", "failed") or float(row["cap"]) >= cap)
+    if row is None or row["status"] == "failed":  # which may have been for want of memory
+        return False
+    return row["status"] == "done" or float(row["cap"]) >= cap
 
 
 def is_due(run: Run, rows: Rows) -> bool:
@@ -100,7 +103,7 @@ class Process:
             self.end()
             context = multiprocessing.get_context("spawn")
             self.connection, theirs = context.Pipe()
-            self.process = context.Process(target=work, args=(theirs, cores), daemon=True)
+            self.process = context.Process(target=work, args=(theirs, cores, os.getpid()), daemon=True)
             self.process.start()
             theirs.close()
             self.cores = cores

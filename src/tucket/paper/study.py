@@ -37,23 +37,49 @@ def study(
         need(package, extra, "the paper's experiments")
     limit = (QUICK_CAP if quick else CAP) if cap is None else cap
     count = (QUICK_REPETITIONS if quick else REPETITIONS) if repetitions is None else repetitions
-    if not limit > 0:
-        raise ValueError(f"--cap: got {limit:g}; give seconds above 0")
+    if not 0 < limit <= DAY:
+        raise ValueError(f"--cap: got {limit:g}; give seconds above 0, and at most those of a day")
     if count < 1:
         raise ValueError(f"--repetitions: got {count}; give 1 or more")
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"--output: {folder} is no folder; give the name of one")
     if data is not None:
+        if not data.is_dir():
+            raise NotADirectoryError(f"--data: there is no folder {data}")
         os.environ["TUCKET_DATA"] = str(data.absolute())  # where the process that runs methods looks, too
     panels = [panel for panel in chosen(letter) if is_there(panel, letter == "all")]
     folder.mkdir(parents=True, exist_ok=True)
-    rows = Rows(folder / "rows.csv")
-    runs = list(
-        plan([quickly(panel) for panel in panels] if quick else panels, count, ("one",) if quick else ("one", "all"))
-    )
-    with telling(runs, quiet) as tell:
-        carry_out(runs, rows, limit, tell)
-    summarise(panels, rows, folder)
+    with alone(folder):
+        rows = Rows(folder / "rows.csv")
+        cores = ("one",) if quick else ("one", "all")
+        runs = list(plan([quickly(panel) for panel in panels] if quick else panels, count, cores))
+        with telling(runs, quiet) as tell:
+            carry_out(runs, rows, limit, tell)
+        summarise(panels, rows, folder)
     if not quiet:
         print(f"{len(rows.held)} rows, figures and findings.md are in {folder}")
+    missing = [panel.name for panel in chosen(letter) if panel not in panels]
+    if missing:
+        print(f"Without ({', '.join(missing)}), whose data were not found.", file=sys.stderr)
+
+
+DAY = 86_400.0
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder against a second run, which would take the same rows, and the same core."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows nobody is held back
+        yield
+        return
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RuntimeError(f"another run is at work in {folder}; wait for it, or give another folder") from None
+        yield
 
 
 def is_there(panel: Panel, passing: bool) -> bool:

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from threading import Thread
 from typing import Any
 
 from tucket.paper.plan import Panel, Point, Run, tensor
@@ -16,29 +17,52 @@ from tucket.paper.plan import Panel, Point, Run, tensor
 __all__ = ["work"]
 
 
-def work(connection: Connection, cores: str) -> None:
-    """Carry out the runs that come, until None does: tell when one begins, when it has its result, and what that is."""
+def work(connection: Connection, cores: str, parent: int) -> None:
+    """Carry out the runs that come: tell when one begins, when it has its result, and what that is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C means the process that started this one
+    Thread(target=_end_with, args=(parent,), daemon=True).start()
     _hold_to(cores)  # before anything that starts threads is imported
     warnings.simplefilter("ignore")  # TensorLy's and scikit-learn's, about iterations that are part of the method
     held = Held()
-    while (run := connection.recv()) is not None:
+    while True:
+        run = connection.recv()
         try:
-            x = held.get(run.panel, run.point)
-            fit, expand = methods(x, run.point.rank, run.repetition, 1 if cores == "one" else None)[run.method.name]
-            held.warm_up(run, cores)
-            connection.send("begins")
-            began = time.perf_counter()
-            model = fit()
-            fitted = time.perf_counter()
-            dense = expand(model)
-            ended = time.perf_counter()
-            connection.send("ends")
-            answer = {"status": "done", "seconds": ended - began, "fit_seconds": fitted - began, **errors(x, dense)}
-            del model, dense
+            answer = carry_out(run, held, 1 if cores == "one" else None, connection.send)
         except Exception as error:
-            answer = {"status": "failed", "note": f"{type(error).__name__}: {error}"[:200]}
+            answer = {"status": "failed", "note": " ".join(f"{type(error).__name__}: {error}".split())[:200]}
         connection.send(answer)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone, however it went."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+BUILDS = 3
+"""Times that the dense output is built, of which the least counts: memory that the system must first find takes longer,
+at random."""
+
+
+def carry_out(run: Run, held: Held, workers: int | None, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Time one run, and measure what it made."""
+    x = held.get(run.panel, run.point)
+    seed = run.repetition if run.method.is_random else 0
+    fit, expand = methods(x, run.point.rank, seed, workers)[run.method.name]
+    held.warm_up(run, workers)
+    tell("begins")
+    began = time.perf_counter()
+    model = fit()
+    fitted = time.perf_counter() - began
+    dense, built = None, math.inf
+    for _ in range(BUILDS):
+        del dense
+        began = time.perf_counter()
+        dense = expand(model)
+        built = min(built, time.perf_counter() - began)
+    tell("ends")
+    return {"status": "done", "seconds": fitted + built, "fit_seconds": fitted, **errors(x, dense)}
 
 
 def _hold_to(cores: str) -> None:
@@ -64,14 +88,14 @@ class Held:
             self.x, self.key = tensor(panel, point), (panel.data, point.shape)
         return self.x
 
-    def warm_up(self, run: Run, cores: str) -> None:
+    def warm_up(self, run: Run, workers: int | None) -> None:
         """Let a method load what it loads once, on a corner of the tensor."""
         if (key := (run.panel.name, run.method.name)) not in self.warm:
             self.warm.add(key)
             most = 1 << 12 if run.method.name.startswith(("tensorly", "lra")) else 1 << 20  # for the compiled loops
             corner = self.x[tuple(slice(0, size) for size in corner_of(self.x.shape, most))].copy()
             rank = tuple(min(size, 2) for size in corner.shape)
-            fit, expand = methods(corner, rank, 0, 1 if cores == "one" else None)[run.method.name]
+            fit, expand = methods(corner, rank, 0, workers)[run.method.name]
             expand(fit())
 
 
