@@ -122,6 +122,7 @@ def test_ntd(make: Make, loss: Any, x: NDArray[np.float32]) -> None:
     fit, expected = tk.ntd(make(x), 2, loss=loss), tk.ntd(x, 2, loss=loss)
     model: Any = fit.model
     assert isinstance(model, ArrayTucker)
+    assert "loss=" in repr(fit)
     assert fit.loss == pytest.approx(expected.loss)
     close(model.to_tensor(), expected.model.to_tensor())
     close(model[2, :, 1:4], expected.model[2, :, 1:4])
@@ -242,6 +243,9 @@ def test_what_cannot_be_done(x: NDArray[np.float32]) -> None:
         ),
         (lambda: tk.ltr(torch.ones(3, 3), 2).kl(torch.ones(3, 4)), ValueError, "shape"),
         (lambda: tk.ltr(torch.ones(3, 3), 4), ValueError, "rank"),
+        (lambda: tk.ltr(torch.ones(3, 3).to(torch.float8_e4m3fn), 2), TypeError, "floats of 16 to 64 bits"),
+        (lambda: tk.ltr(-followed, 2, blocks="uniform"), ValueError, r"x\[0, 0, 0\] is -"),
+        (lambda: tk.ltr(torch.ones(3, 3), 2, blocks="uniform", compute=False), TypeError, "compute=False"),
     ]
     for call, error, message in cases:
         with pytest.raises(error, match=message):
@@ -256,6 +260,30 @@ def test_large_integers_do_not_overflow() -> None:
     assert foreign.block_sums(strict.asarray(x), tk.Partition.uniform(x.shape, 1)).core.item() == pytest.approx(
         150 * 2.0**62
     )
+
+
+def test_a_device_without_float64(x: NDArray[np.float32]) -> None:
+    device = strict.Device("no_float64")
+    array = strict.asarray(x, device=device)
+    model: Any = tk.ltr(array, 2, blocks="uniform")
+    assert model.core.dtype == strict.float32
+    assert model.core.device == device
+    close(model.to_tensor(), tk.ltr(x, 2, blocks="uniform").to_tensor())
+
+
+def test_a_followed_model_is_not_the_tensor() -> None:
+    x = torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    model: Any = tk.ltr(x, np.array([3, 3]), blocks="uniform")
+    assert model.core is not x
+    assert model.core.data_ptr() != x.data_ptr()
+
+
+def test_streams_of_slabs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
+    good, bad = torch.ones((2, 3)), torch.tensor([[1.0, 1.0, 1.0], [1.0, -4.0, 1.0]])
+    assert tk.collect(iter([good, good]), (None, 1)).total == 12
+    with pytest.raises(ValueError, match=r"x\[3, 1\] is -4"):
+        tk.collect(iter([good, bad]), (None, 1))
 
 
 def test_homes() -> None:

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning"),
 ]
 
-LAYOUTS = ["C", "Fortran", "every second", "turned", "repeated"]
+LAYOUTS = ["C", "Fortran", "every second", "turned", "repeated", "cropped"]
 
 
 def lay(x: NDArray[Any], layout: str) -> Any:
@@ -38,6 +38,8 @@ def lay(x: NDArray[Any], layout: str) -> Any:
         return tensor.repeat_interleave(2, dim=x.ndim - 1)[..., ::2]
     if layout == "turned":
         return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "cropped":
+        return torch.nn.functional.pad(tensor, (0, 2) * x.ndim)[tuple(slice(0, size) for size in x.shape)]
     if layout == "repeated":
         return tensor[:1].expand(x.shape)
     return tensor
@@ -63,7 +65,14 @@ def same_sums(found: Any, expected: Any, tolerance: float) -> None:
         np.testing.assert_allclose(found.moments, expected.moments, rtol=max(tolerance, 1e-12))
 
 
-CASES = [((7,), (3,)), ((5, 6), (5, 2)), ((4, 1, 6), (2, 1, 3)), ((3, 2, 40, 30), (2, 2, 4, 3)), ((2, 1100), (1, 3))]
+CASES = [
+    ((7,), (3,)),
+    ((5, 6), (5, 2)),
+    ((4, 1, 6), (2, 1, 3)),
+    ((1, 1), (1, 1)),
+    ((3, 1, 2, 40, 30), (2, 1, 2, 4, 3)),
+    ((2, 1100), (1, 3)),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -133,6 +142,57 @@ def test_a_tile_may_be_too_much_for_float32() -> None:
     tensor = torch.full((2, 40), 3e38, dtype=torch.float32, device=DEVICE)
     sums = kernels.block_sums(tensor, tk.Partition.uniform((2, 40), (1, 2)), None)
     np.testing.assert_allclose(sums.core, [[40 * 3e38] * 2], rtol=1e-6)
+
+
+def test_a_row_may_be_too_much_for_float32() -> None:
+    tensor = torch.full((2, 600), 1e36, dtype=torch.float32, device=DEVICE)
+    partition = tk.Partition.uniform((2, 600), (1, 600))
+    sums = kernels.block_sums(tensor, partition, None)
+    np.testing.assert_allclose(sums.marginals[0], [600 * 1e36] * 2, rtol=1e-6)
+    assert kernels.project(tensor, partition) is None
+
+
+def test_tiny_numbers() -> None:
+    x = np.random.default_rng(0).random((3, 40)) * 1e-200
+    partition = tk.Partition.uniform(x.shape, 2)
+    same_sums(
+        kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1e-200),
+        plain.block_sums(x, partition.modes, 1e-200),
+        1e-12,
+    )
+    x[1, 2] = -1e-250
+    assert kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, None).has_negative
+
+
+def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_plans", {})
+    made = kernels.Plan
+
+    class Many(made):  # type: ignore[misc, valid-type]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.many, self.rows = True, self.rows.to(torch.int64)
+
+    monkeypatch.setattr(kernels, "Plan", Many)
+    monkeypatch.setattr(kernels.Rows, "far", True)
+    rng = np.random.default_rng(5)
+    x = draw((5, 6, 30), "f8", rng)
+    for partition in partitions(x.shape, (2, 3, 4), rng):
+        tensor = torch.from_numpy(x).to(DEVICE)
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-13)
+        model = tk.ltr(x, blocks=partition)
+        out = torch.zeros(x.shape, dtype=torch.float64, device=DEVICE)
+        kernels.write(out, model.core, partition, model.weights)
+        np.testing.assert_allclose(out.cpu(), model.to_tensor())
+        residual, norm, _ = kernels.residual(tensor, model.core, partition, model.weights)
+        assert np.sqrt(residual / norm) == pytest.approx(model.relative_error(x))
+
+
+def test_narrow_tensors_have_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "LONG", 50)
+    x = torch.rand((30, 4), device=DEVICE)
+    assert kernels.Rows.of(x, tk.Partition.uniform((30, 4), 2)).columns == 4
+    assert kernels.Rows.of(x[:10], tk.Partition.uniform((10, 4), 2)).columns == 40
 
 
 def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,11 +205,11 @@ def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | N
     """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
     if is_fine:
         return
-    if isinstance(chunk, Chunk) and not isinstance(chunk.array, np.ndarray):
-        raise explain_foreign(chunk.array, [rows.start for rows in chunk.box])
     shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)
     if isinstance(chunk, Chunk):
-        raise explain_values(chunk.array, "x", [rows.start + by for rows, by in zip(chunk.box, shift)])
+        start = [rows.start + by for rows, by in zip(chunk.box, shift)]
+        is_ours = isinstance(chunk.array, np.ndarray)
+        raise explain_values(chunk.array, "x", start) if is_ours else explain_foreign(chunk.array, start)
     bad = ~(np.isfinite(chunk.values) & (chunk.values >= 0))
     if not bad.any():
         raise ValueError("the sum of x is too large for float64; scale x down")

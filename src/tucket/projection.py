@@ -23,8 +23,9 @@ from tucket.partition import Partition, Rank, one_rank_a_mode
 from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
-from tucket.sources import Source, Stream, as_source
+from tucket.sources import Source, Stream, as_dense, as_source
 from tucket.sources.dense import Array, check_shape
+from tucket.sources.foreign import explain_foreign, torch_values_are_fine
 from tucket.sources.source import Report
 from tucket.statistics import Statistics
 from tucket.tucker import BlockTucker, Tucker
@@ -190,7 +191,10 @@ def ltr(
     else:
         chosen = criterion(information_curve(data, workers=workers, progress=progress)).partition
         plan = make_plan(blocks, chosen.rank, rng, base, data.axes).starting_at(base.quotient(chosen))
-    if home is not None and not plan.searches and variant == "projection" and refine is None and progress is None:
+    if refine is not None:
+        as_dense(data)  # before anything is searched for
+    plain = variant == "projection" and refine is None and progress is None and compute
+    if home is not None and plain and not plan.searches:
         there = project_abroad(data, plan.start, target)
         if there is not None:
             return there
@@ -236,7 +240,10 @@ def _followed(
     assert home is not None
     check_array(x, "x")
     check_shape(tuple(x.shape), "x")
-    if refine is not None or variant != "projection" or rank == "mdl" or not (retain is max_parameters is None):
+    if not torch_values_are_fine(x):
+        raise explain_foreign(x, [0] * len(x.shape))
+    chosen = isinstance(rank, str) or retain is not None or max_parameters is not None
+    if refine is not None or variant != "projection" or chosen:
         raise ValueError("x is followed for a gradient or a compiled function; give a rank or blocks, and nothing else")
     plan = make_plan(blocks, rank, rng, _single_indices(tuple(x.shape)))
     if plan.searches:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 __all__ = ["Home", "check_array", "home_of", "is_traced", "on_gpu", "on_host", "same_home"]
 
-CPU = 1
-"""What DLPack calls a device whose memory is the host's."""
+CPU, CUDA = 1, 2
+"""What DLPack calls a device whose memory is the host's, and a GPU of NVIDIA's."""
 
 
 class Home(NamedTuple):
@@ -26,8 +26,19 @@ class Home(NamedTuple):
     def take(self, array: NDArray[Any]) -> Any:
         """Bring an array of NumPy's here: in the memory of the host it may be shared."""
         fresh = array if array.flags.writeable and array.flags.c_contiguous else array.copy()
+        if fresh.dtype == np.float64 and not self.has_float64():
+            fresh = fresh.astype(np.float32)
         # arrays under a transformation of JAX's have no device of their own
         return self.xp.asarray(fresh) if self.device is None else self.xp.asarray(fresh, device=self.device)
+
+    def has_float64(self) -> bool:
+        """Say whether there are numbers of 64 bits: not on every device, and in JAX only where it is told to."""
+        if self.xp.__name__.startswith("jax"):
+            return bool(self.xp.result_type(float) == self.xp.float64)
+        if "torch" in self.xp.__name__:
+            return str(self.device) != "mps"
+        kinds = getattr(self.xp, "__array_namespace_info__", None)
+        return kinds is None or "float64" in kinds().dtypes(device=self.device, kind="real floating")
 
     def take_all(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
         """Bring several small arrays of one type here, to a device of torch's together, as each has its price."""
@@ -68,12 +79,16 @@ def check_array(x: Any, name: str) -> None:
     if layout.startswith("torch.") and layout != "torch.strided":
         raise TypeError(
             f"{name} is a sparse tensor of torch's ({layout}); give its entries, as with "
-            f"tucket.from_entries({name}.indices(), {name}.values(), {name}.shape), or {name}.to_dense()"
+            f"{name} = {name}.to_sparse_coo().coalesce().cpu(), tucket.from_entries({name}.indices(), {name}.values(), "
+            f"tuple({name}.shape)), or {name}.to_dense()"
         )
     if getattr(getattr(x, "device", None), "type", None) == "meta":
         raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
-    if not (home.xp.isdtype(x.dtype, ("bool", "integral", "real floating")) or "bfloat16" in str(x.dtype)):
-        raise TypeError(f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers")
+    if not home.xp.isdtype(x.dtype, ("bool", "integral", "real floating")) or "float8" in str(x.dtype):
+        raise TypeError(
+            f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers: bool, integers, or "
+            f"floats of 16 to 64 bits"
+        )
 
 
 def is_traced(x: Any) -> bool:
@@ -103,17 +118,14 @@ def on_gpu(x: Any) -> Any:
     """Return an array in the memory of a GPU of NVIDIA's as a tensor of torch's, not copied; None for all else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return x.detach() if x.device.type == "cuda" and _has_triton() else None
+        return x.detach().resolve_neg() if x.device.type == "cuda" and _has_triton() else None
     try:
-        if x.__dlpack_device__()[0] != CUDA or not _has_triton():
+        # torch knows no strides that go back
+        if x.__dlpack_device__()[0] != CUDA or not _has_triton() or min(getattr(x, "strides", None) or [0]) < 0:
             return None
+        return import_module("torch").from_dlpack(x)
     except (AttributeError, BufferError, RuntimeError):
         return None
-    return import_module("torch").from_dlpack(x)
-
-
-CUDA = 2
-"""What DLPack calls such a GPU."""
 
 
 @cache
@@ -125,4 +137,6 @@ def _torch_namespace() -> Any:
 def _has_triton() -> bool:
     from importlib.util import find_spec
 
-    return find_spec("torch") is not None and find_spec("triton") is not None
+    if find_spec("torch") is None or find_spec("triton") is None:
+        return False
+    return bool(import_module("torch").cuda.is_available())

@@ -88,7 +88,7 @@ class ArrayModel(ABC):
         return self.to_numpy().kl(x) if found is None else found
 
     def _kl_there(self, x: Any) -> float | None:  # noqa: ARG002
-        """Do it on a GPU, so that the host waits but once; None where that cannot be done, or went wrong."""
+        """Do it on a GPU, where all is set under way at once; None where that cannot be done, or went wrong."""
         return None
 
     def relative_error(self, x: Any) -> Any:
@@ -190,7 +190,7 @@ class ArrayBlockTucker(ArrayModel):
         return self[...]
 
     def _kl_there(self, x: Any) -> float | None:
-        """Do it on a GPU, so that the host waits but once; None where that cannot be done, or went wrong."""
+        """Do it on a GPU, where all is set under way at once; None where that cannot be done, or went wrong."""
         tensor, core = on_gpu(x), on_gpu(self.core)
         if tensor is None or core is None or tensor.nbytes > PIECE:
             return None
@@ -301,7 +301,12 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
     found = triton.project(tensor, partition)
     if found is None:
         return None
-    core, *weights = (part if dtype == np.float64 else part.to(torch.float32) for part in (found[0], *found[1]))
+    core, *weights = found[0], *found[1]
+    if dtype == np.float32:
+        core, *weights = (part.to(torch.float32) for part in (core, *weights))
+        kept = zip((core, *weights), (found[0], *found[1]))
+        if not all(bool((part.isfinite() & ((part > 0) | (whole == 0))).all()) for part, whole in kept):
+            return None
     if not isinstance(source.array, torch.Tensor):
         # each in memory of its own, since not every library takes what begins anywhere
         core, *weights = (home.xp.from_dlpack(part.clone()) for part in (core, *weights))
@@ -311,6 +316,7 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
 def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker:
     """Reduce an array that is followed for a gradient or a compiled function: no value of it is looked at."""
     core, marginals = pure.block_sums(home, x, partition)
+    core = core * 1  # never the user's own
     weights = pure.project(home, marginals, partition)
     if dtype == np.float32:
         core, weights = (

@@ -22,8 +22,7 @@ INDICATOR = 1 << 22
 
 def as_float(home: Home, x: Any) -> Any:
     """Return an array in float64, or in the widest floating-point type that its library has."""
-    # JAX has float64 only where it is told to
-    widest = home.xp.result_type(float) if home.xp.__name__.startswith("jax") else home.xp.float64
+    widest = home.xp.float64 if home.has_float64() else home.xp.float32
     return x if x.dtype == widest else home.xp.astype(x, widest)
 
 

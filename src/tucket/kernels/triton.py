@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,9 @@ __all__ = ["Found", "block_sums", "divergence_sums", "project", "residual", "wri
 
 ROW = 512
 """Columns from which a row is long enough."""
+
+LONG = 1 << 14
+"""Columns beyond which no row is made by putting modes together."""
 
 CHUNK = 512
 """Rows of a chunk, unless there are very many; of entries of one or two bytes half as many."""
@@ -83,20 +88,23 @@ def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constex
 @triton.jit
 def sum_rows(
     x, rows, offsets, bounds, partial, row_sums, lows, moments, n_rows, columns, stride, step, per_unit, tiles,
-    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr,
+    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
     SIGNED: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """Add up the rows of a chunk, and each of them by itself."""
     program = tl.program_id(0)
     chunk = (program // tiles).to(tl.int64)
     tile = program % tiles
-    column = tile * N + tl.arange(0, N)
+    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
     inside = column < columns
-    cols = column.to(tl.int64) * step if FAR else column * step
-    first = tl.load(bounds + 2 * chunk).to(tl.int32)
-    last = first + tl.load(bounds + 2 * chunk + 1).to(tl.int32)
+    cols = column * step
+    first = tl.load(bounds + 2 * chunk)
+    last = first + tl.load(bounds + 2 * chunk + 1)
+    if not MANY:
+        first = first.to(tl.int32)
+        last = last.to(tl.int32)
     total = tl.zeros([N], tl.float64)
-    low = tl.zeros([N], tl.float32)
+    low = tl.zeros([N], tl.float64 if KIND == 0 else tl.float32)
     logs = tl.zeros([N], tl.float64)
     squares = tl.zeros([N], tl.float64)
     later, later_there, ahead = load_rows(x, rows, offsets, first, last, cols, inside, stride, R, GAPS)
@@ -113,13 +121,15 @@ def sum_rows(
         total += tl.sum(w, 0).to(tl.float64)
         tl.store(row_sums + tile.to(tl.int64) * n_rows + row, tl.sum(w, 1).to(tl.float64), mask=there)
         if SIGNED:
-            low = tl.minimum(low, tl.min(v, 0).to(tl.float32))
+            low = tl.minimum(low, tl.min(v, 0).to(low.dtype))
         if MOMENTS:
             f = w.to(tl.float64) if KIND == 0 else w.to(tl.float32)
-            ratio = tl.maximum(f * tl.load(per_unit).to(f.dtype), 2e-38)  # whose logarithm times 0 is 0
+            ratio = f * tl.load(per_unit).to(f.dtype)
+            ratio = tl.maximum(ratio, 1e-300 if KIND == 0 else 2e-38)  # whose logarithm times 0 is 0
             logs += tl.sum(f * tl.log2(ratio), 0).to(tl.float64)
             if MOMENTS == 2:
-                squares += tl.sum(f * f, 0).to(tl.float64)
+                g = f.to(tl.float64)
+                squares += tl.sum(g * g, 0)
     tl.store(partial + chunk * columns + column, total, mask=inside)
     if SIGNED:
         tl.store(lows + program, tl.min(low, 0).to(tl.float64))
@@ -144,7 +154,7 @@ def add_chunks(partial, bounds, sums, columns, tiles, N: tl.constexpr):
 @triton.jit
 def add_groups(sums, into, groups, columns, G: tl.constexpr, N: tl.constexpr):
     """Add up all groups: the sum of each column."""
-    column = tl.program_id(0) * N + tl.arange(0, N)
+    column = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
     inside = column < columns
     total = tl.zeros([G, N], tl.float64)
     for first in range(0, groups, G):
@@ -203,22 +213,26 @@ def share_blocks(marginals, into, order, ends, N: tl.constexpr):
 @triton.jit
 def compare_rows(
     x, rows, offsets, bounds, groups, table, weights, found, lows, columns, stride, step, scale, tiles,
-    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, SIGNED: tl.constexpr,
+    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
+    SIGNED: tl.constexpr,
 ):  # fmt: skip
     """Add up the squares of tensor - model and of the tensor, over a scale."""
     program = tl.program_id(0)
     chunk = (program // tiles).to(tl.int64)
     tile = program % tiles
-    column = tile * N + tl.arange(0, N)
+    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
     inside = column < columns
-    cols = column.to(tl.int64) * step if FAR else column * step
-    first = tl.load(bounds + 2 * chunk).to(tl.int32)
-    last = first + tl.load(bounds + 2 * chunk + 1).to(tl.int32)
+    cols = column * step
+    first = tl.load(bounds + 2 * chunk)
+    last = first + tl.load(bounds + 2 * chunk + 1)
+    if not MANY:
+        first = first.to(tl.int32)
+        last = last.to(tl.int32)
     group = tl.load(groups + 2 * chunk + 1)
     model = tl.load(table + group * columns + column, mask=inside, other=0)
     residual = tl.zeros([N], tl.float64)
     norm = tl.zeros([N], tl.float64)
-    low = tl.zeros([N], tl.float32)
+    low = tl.zeros([N], tl.float64)
     for start in range(first, last, R):
         row, there, v = load_rows(x, rows, offsets, start, last, cols, inside, stride, R, GAPS)
         w = v.to(tl.float64) * tl.load(scale)
@@ -226,7 +240,7 @@ def compare_rows(
         residual += tl.sum(difference * difference, 0)
         norm += tl.sum(w * w, 0)
         if SIGNED:
-            low = tl.minimum(low, tl.min(v, 0).to(tl.float32))
+            low = tl.minimum(low, tl.min(v, 0).to(tl.float64))
     tl.store(found + 2 * program, tl.sum(residual, 0))
     tl.store(found + 2 * program + 1, tl.sum(norm, 0))
     if SIGNED:
@@ -238,7 +252,7 @@ def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.con
     """Write a row of the model for each group: the entry of a column's block times its weight."""
     program = tl.program_id(0)
     group = (program // tiles).to(tl.int64)
-    column = (program % tiles) * N + tl.arange(0, N)
+    column = (program % tiles).to(tl.int64) * N + tl.arange(0, N)
     inside = column < columns
     code = tl.load(code_of + column, mask=inside, other=0)
     value = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64)
@@ -254,9 +268,9 @@ def write_rows(
     """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
     program = tl.program_id(0)
     tile = program % tiles
-    column = tile * N + tl.arange(0, N)
+    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
     inside = column < columns
-    cols = column.to(tl.int64) * step if FAR else column * step
+    cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
     there = row < n_rows
     begin = tl.load(offsets + row, mask=there, other=0) if GAPS else row * stride
@@ -278,13 +292,18 @@ class Rows:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, partition: Partition) -> Rows:
-        """Turn a tensor so that its last mode is the one whose neighbours lie closest."""
+        """Turn a tensor so that its last mode is the one whose neighbours lie closest.
+
+        Modes of size 1, whose strides mean nothing, come first.
+        """
         strides, shape = tensor.stride(), tensor.shape
-        order = tuple(sorted(range(tensor.ndim), key=lambda mode: (-strides[mode], shape[mode] == 1, mode)))
+        order = tuple(sorted(range(tensor.ndim), key=lambda mode: (shape[mode] != 1, -strides[mode], mode)))
         turned = tensor.permute(order)
         split = tensor.ndim - 1
-        while split > 0 and math.prod(turned.shape[split:]) < ROW and _merges(turned, split - 1):
+        columns = turned.shape[-1]
+        while split > 0 and columns < ROW and columns * turned.shape[split - 1] <= LONG and _merges(turned, split - 1):
             split -= 1
+            columns *= turned.shape[split]
         return cls(turned, order, split, tuple(partition[mode] for mode in order))
 
     @property
@@ -375,28 +394,33 @@ class Plan:
         ]  # fmt: skip
         self.bounds, self.groups, self.ends, tables, orders, self.order, self.codes, *rest = _send(parcel, device)
         self.members, self.member_ends, self.code_of = rest
-        self.rows = torch.empty(self.n_rows, dtype=torch.int32, device=device)
+        self.many = self.n_rows >= 2**31 - CHUNK
+        self.rows = torch.empty(self.n_rows, dtype=torch.int64 if self.many else torch.int32, device=device)
         self.group_of = torch.empty_like(self.rows)
         locate_rows[(self.n_chunks,)](
             self.rows, self.group_of, self.bounds, self.groups, tables, orders, D=len(outer), C=CHUNK
         )
+        if device.type == "cuda":  # others may use it, on streams that know nothing of this one
+            torch.cuda.current_stream(device).synchronize()
 
 
 PLANS = 16
 """Plans that are kept: whoever reads one tensor mostly reads others like it."""
 
 _plans: dict[Any, Plan] = {}
+_lock = Lock()
 
 
 def _plan(seen: Rows) -> Plan:
     """Return a plan, made now or before."""
     cuts = tuple((blocks.size, blocks.contiguous, blocks._cuts.tobytes()) for blocks in seen.modes)
     key = seen.tensor.device, seen.tensor.dtype.itemsize > 2, seen.split, cuts
-    found = _plans.get(key)
-    if found is None:
-        while len(_plans) >= PLANS:
-            _plans.pop(next(iter(_plans)), None)
-        found = _plans[key] = Plan(seen, seen.tensor.device)
+    with _lock:
+        found = _plans.get(key)
+        if found is None:
+            while len(_plans) >= PLANS:
+                del _plans[next(iter(_plans))]
+            found = _plans[key] = Plan(seen, seen.tensor.device)
     return found
 
 
@@ -443,7 +467,7 @@ def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
 
 
 def _kind(dtype: torch.dtype) -> int:
-    if dtype in (torch.float16, torch.bfloat16, torch.float32):
+    if dtype.is_floating_point and dtype.itemsize <= 4:
         return SINGLE
     return WHOLE if dtype.itemsize <= 2 else WIDE
 
@@ -454,13 +478,29 @@ def _signed(dtype: torch.dtype) -> bool:
 
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
     """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
-    if tensor.dtype == torch.bool:
-        tensor = tensor.view(torch.uint8)
+    tensor = _bytes(tensor)
     kind = _kind(tensor.dtype)
-    sums = _sum(tensor, partition, unit, kind)
-    if kind == SINGLE and not sums.is_finite():  # perhaps a tile was too much for float32
-        sums = _sum(tensor, partition, unit, WIDE)
+    with _on(tensor):
+        sums = _sum(tensor, partition, unit, kind)
+        if kind == SINGLE and not _is_finite(sums):  # perhaps a row or a logarithm was too much for float32
+            sums = _sum(tensor, partition, unit, WIDE)
     return sums
+
+
+def _is_finite(sums: Sums) -> bool:
+    with np.errstate(all="ignore"):
+        parts = [*(part.sum() for part in (sums.core, *sums.marginals)), *(sums.moments or ())]
+    return bool(np.isfinite(parts).all())
+
+
+def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
+    """Launch kernels on the device of a tensor, which need not be the current one."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Return truth values as the bytes that they are."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
 def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> Sums:
@@ -474,11 +514,11 @@ def divergence_sums(tensor: torch.Tensor, partition: Partition, core: torch.Tens
 
     The inverse of that unit, a power of two, is on the device too. The squares are not summed.
     """
-    if tensor.dtype == torch.bool:
-        tensor = tensor.view(torch.uint8)
-    mean = core.sum(dtype=torch.float64) / tensor.numel()
-    per_unit = torch.where(mean > 0, torch.exp2(-torch.log2(mean).round()), 1.0).reshape(1)
-    return Found(tensor, partition, _kind(tensor.dtype), per_unit, 1), per_unit
+    tensor = _bytes(tensor)
+    with _on(tensor):
+        mean = core.sum(dtype=torch.float64) / tensor.numel()
+        per_unit = torch.where(mean > 0, torch.exp2(-torch.log2(mean).round()), 1.0).reshape(1)
+        return Found(tensor, partition, _kind(tensor.dtype), per_unit, 1), per_unit
 
 
 def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
@@ -486,14 +526,18 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
 
     All is under way before the host looks at anything.
     """
-    if tensor.dtype == torch.bool:
-        tensor = tensor.view(torch.uint8)
+    tensor = _bytes(tensor)
+    with _on(tensor):
+        return _project(tensor, partition)
+
+
+def _project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
     found = Found(tensor, partition, _kind(tensor.dtype))
     plan, order = found.plan, found.seen.order
     weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
     core, of_modes = found.packed[: found.ends[0]], found.packed[found.ends[0] : found.ends[-2]]
     share_blocks[(plan.n_blocks,)](of_modes, weights, plan.members, plan.member_ends, N=128, num_warps=1)
-    low, total = torch.stack((found.packed[found.ends[-2]], core.sum())).tolist()
+    low, total = torch.stack((found.packed[found.ends[-2]], found.packed[: found.ends[-2]].sum())).tolist()
     if low < 0 or not math.isfinite(total):
         return None
     by_mode = weights.split([blocks.size for blocks in found.seen.modes])
@@ -594,7 +638,8 @@ def _sum_part(
     sum_rows[(programs,)](
         _from(seen.tensor, part.start * seen.step), plan.rows, _offsets(seen, plan), plan.bounds, by_chunk, by_tile,
         lows, moments, plan.n_rows, count, seen.stride, seen.step, room if per_unit is None else per_unit, tiles,
-        KIND=kind, GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, MOMENTS=0 if per_unit is None else n_moments, **tile,
+        KIND=kind, GAPS=seen.gaps, FAR=seen.far, MANY=plan.many, SIGNED=signed,
+        MOMENTS=0 if per_unit is None else n_moments, **tile,
     )  # fmt: skip
     sums = torch.empty((plan.n_groups, count), dtype=torch.float64, device=device)
     pieces = -(-count // 256)
@@ -643,32 +688,33 @@ def residual(
     tensor: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any], scale: float = 1.0
 ) -> tuple[float, float, bool]:
     """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
-    if tensor.dtype == torch.bool:
-        tensor = tensor.view(torch.uint8)
-    seen, device = Rows.of(tensor, partition), tensor.device
-    plan = _plan(seen)
-    table, of_rows = _table(seen, plan, core / scale, weights)
-    signed, tile = _signed(tensor.dtype), _tile(seen.columns, (4, 512, 2))
-    tiles = -(-seen.columns // tile["N"])
-    found = torch.empty((plan.n_chunks * tiles, 2), dtype=torch.float64, device=device)
-    lows = torch.zeros(len(found) if signed else 1, dtype=torch.float64, device=device)
-    compare_rows[(len(found),)](
-        seen.tensor, plan.rows, _offsets(seen, plan), plan.bounds, plan.groups, table, of_rows, found, lows,
-        seen.columns, seen.stride, seen.step, _number(1.0 / scale, device), tiles,
-        GAPS=seen.gaps, FAR=seen.far, SIGNED=signed, **tile,
-    )  # fmt: skip
-    difference, norm, low = torch.cat([found.sum(0), lows.amin(0, True)]).tolist()
-    return difference, norm, low < 0
+    tensor = _bytes(tensor)
+    with _on(tensor):
+        seen, device = Rows.of(tensor, partition), tensor.device
+        plan = _plan(seen)
+        table, of_rows = _table(seen, plan, core / scale, weights)
+        signed, tile = _signed(tensor.dtype), _tile(seen.columns, (4, 512, 2))
+        tiles = -(-seen.columns // tile["N"])
+        found = torch.empty((plan.n_chunks * tiles, 2), dtype=torch.float64, device=device)
+        lows = torch.zeros(len(found) if signed else 1, dtype=torch.float64, device=device)
+        compare_rows[(len(found),)](
+            seen.tensor, plan.rows, _offsets(seen, plan), plan.bounds, plan.groups, table, of_rows, found, lows,
+            seen.columns, seen.stride, seen.step, _number(1.0 / scale, device), tiles,
+            GAPS=seen.gaps, FAR=seen.far, MANY=plan.many, SIGNED=signed, **tile,
+        )  # fmt: skip
+        difference, norm, low = torch.cat([found.sum(0), lows.amin(0, True)]).tolist()
+        return difference, norm, low < 0
 
 
 def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any]) -> None:
     """Write the tensor of a block model to an array."""
-    seen = Rows.of(out, partition)
-    plan = _plan(seen)
-    table, of_rows = _table(seen, plan, core, weights)
-    tile = _tile(seen.columns, (4, 1024, 2))
-    tiles = -(-seen.columns // tile["N"])
-    write_rows[(-(-plan.n_rows // tile["R"]) * tiles,)](
-        seen.tensor, _offsets(seen, plan), plan.group_of, table, of_rows, plan.n_rows,
-        seen.columns, seen.stride, seen.step, tiles, GAPS=seen.gaps, FAR=seen.far, **tile,
-    )  # fmt: skip
+    with _on(out):
+        seen = Rows.of(out, partition)
+        plan = _plan(seen)
+        table, of_rows = _table(seen, plan, core, weights)
+        tile = _tile(seen.columns, (4, 1024, 2))
+        tiles = -(-seen.columns // tile["N"])
+        write_rows[(-(-plan.n_rows // tile["R"]) * tiles,)](
+            seen.tensor, _offsets(seen, plan), plan.group_of, table, of_rows, plan.n_rows,
+            seen.columns, seen.stride, seen.step, tiles, GAPS=seen.gaps, FAR=seen.far, **tile,
+        )  # fmt: skip

@@ -134,7 +134,7 @@ def short(rows: Rows) -> str:
         random, segments = (field[-1][name].error("relative_ls") for name in ("ltr-random", "ltr-segments"))
         lines.append(
             f"- **The light field.** As printed, LTR's relative error is from {min(printed):.4f} to {max(printed):.4f} "
-            f"at all ranks; the projection's falls to {random:.3f} with random blocks and to {segments:.3f} with segments."
+            f"at all ranks; the projection's falls to {random:.3f} with random blocks, to {segments:.3f} with segments."
         )
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from tucket.arrays.home import Home, check_array, home_of, is_traced, on_host
 from tucket.sources.dense import Array, check_shape, explain_values, slabs
 from tucket.sources.source import Chunk, Source
 
-__all__ = ["Foreign", "explain_foreign", "from_array"]
+__all__ = ["Foreign", "explain_foreign", "from_array", "torch_values_are_fine"]
 
 PIECE = 1 << 33
 """Bytes that are read at a time, so that what is held beside them stays small."""
@@ -47,6 +47,7 @@ def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
     from tucket.arrays.pure import as_float
     from tucket.kernels.foreign import bring
 
+    array = array.detach() if hasattr(array, "detach") else array
     home = home_of(array)
     assert home is not None
     for box in slabs(tuple(array.shape), SLAB):
@@ -58,6 +59,11 @@ def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
             host = bring(as_float(home, part))
             return explain_values(host, "x", [rows.start + by for rows, by in zip(box, origin)])
     return ValueError("the sum of x is too large for float64; scale x down")
+
+
+def torch_values_are_fine(x: Any) -> bool:
+    """Say whether no entry is negative or not finite, of a tensor of torch's; of JAX's nothing is known yet."""
+    return not hasattr(x, "detach") or bool(((x.detach() >= 0) & x.detach().isfinite()).all())
 
 
 SLAB = 1 << 24
