@@ -137,6 +137,22 @@ def test_a_dense_model_beside_a_tensor_elsewhere(make: Make, where: str, x: NDAr
     assert model.relative_error(make(x)) == pytest.approx(model.relative_error(x), rel=1e-5)
 
 
+@pytest.mark.parametrize("measure", [tk.metrics.kl, tk.metrics.relative_error])
+def test_metrics(make: Make, measure: Any, x: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
+    other = x[::-1] + np.float32(0.1)
+    expected = measure(x, other)
+    assert measure(make(x), make(other)) == pytest.approx(expected, rel=1e-5)
+    monkeypatch.setattr("tucket.metrics.on_host", lambda _: None)
+    monkeypatch.setattr(foreign, "SLAB", 50)
+    assert measure(make(x), make(other)) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=r"q\[0, 0, 0\] is -"):
+        measure(make(x), make(-other))
+    with pytest.raises(ValueError, match="q has shape"):
+        measure(make(x), make(other[1:]))
+    with pytest.raises(ValueError, match="q is of NumPy, but p of"):
+        measure(make(x), other)
+
+
 def test_saved_and_loaded(make: Make, x: NDArray[np.float32], tmp_path: Path) -> None:
     model: Any = tk.ltr(make(x), 2)
     model.save(tmp_path / "model.npz")

@@ -171,7 +171,8 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
     class Many(made):  # type: ignore[misc, valid-type]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self.many, self.rows = True, self.rows.to(torch.int64)
+            self.many = True
+            self.rows: Any = self.rows.to(torch.int64)
 
     monkeypatch.setattr(kernels, "Plan", Many)
     monkeypatch.setattr(kernels.Rows, "far", True)

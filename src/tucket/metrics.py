@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tucket.arrays.home import check_array, home_of, on_host, same_home
+from tucket.kernels import foreign
 from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+from tucket.sources.foreign import explain_foreign
 
 __all__ = ["error_ratio", "kl", "kl_sum", "relative_error", "square_sum", "total_correlation"]
 
 
-def kl(p: ArrayLike, q: ArrayLike) -> float:
+def kl(p: Any, q: Any) -> float:
     r"""Generalised Kullback-Leibler divergence, in nats, not divided by the total.
 
     .. math:: D(P; Q) = \sum_i P_i \log \frac{P_i}{Q_i} - P_i + Q_i
@@ -27,11 +31,13 @@ def kl(p: ArrayLike, q: ArrayLike) -> float:
     >>> kl([1, 1], [2, 0])
     inf
     """
+    if _is_abroad(p, q):
+        return max(0.0, foreign.divergence(*_pair_abroad(p, q))[0])
     first, second = _pair(p, q)
     return max(0.0, sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape)))
 
 
-def relative_error(p: ArrayLike, q: ArrayLike) -> float:
+def relative_error(p: Any, q: Any) -> float:
     r"""Frobenius norm of the difference, divided by that of the first tensor.
 
     .. math:: \lVert P - Q \rVert_F / \lVert P \rVert_F
@@ -41,6 +47,11 @@ def relative_error(p: ArrayLike, q: ArrayLike) -> float:
     >>> relative_error([3, 4], [3, 3])
     0.2
     """
+    if _is_abroad(p, q):
+        there, part_of = _pair_abroad(p, q)
+        largest = max(foreign.largest(there), foreign.largest(q))
+        residual, norm, _ = foreign.misfit(there, part_of, 2.0 ** round(math.log2(largest)) if largest else 1.0)
+        return error_ratio(residual, norm)
     first, second = _pair(p, q)
     scale = max(float(first.max()), float(second.max()))
     boxes = list(slabs(first.shape))
@@ -104,6 +115,24 @@ def error_ratio(residual: float, norm: float) -> float:
 
 def _entropy(p: NDArray[np.float64]) -> float:
     return -float((p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum())
+
+
+def _is_abroad(*arrays: Any) -> bool:
+    """Say whether an array is of another library, and not in the memory of the host."""
+    return any(home_of(array) is not None and on_host(array) is None for array in arrays)
+
+
+def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the first of two arrays that are in the same place, and what gives a part of the second."""
+    homes = home_of(p), home_of(q)
+    if not same_home(*homes):
+        raise ValueError(f"q is of {homes[1] or 'NumPy'}, but p of {homes[0] or 'NumPy'}; bring one to the other")
+    check_shape_match(q, tuple(p.shape), "p", "q")
+    for array, name in ((p, "p"), (q, "q")):
+        check_array(array, name)
+        if not foreign.is_fine(array):
+            raise explain_foreign(array, [0] * len(array.shape), name)
+    return p, lambda box: q[box]
 
 
 def _pair(p: ArrayLike, q: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -13,7 +13,7 @@ from tucket.arrays.home import Home, home_of, on_gpu
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
-__all__ = ["block_sums", "bring", "bring_all", "divergence", "largest", "misfit", "residual"]
+__all__ = ["block_sums", "bring", "bring_all", "divergence", "is_fine", "largest", "misfit", "residual"]
 
 Box = tuple[slice, ...]
 
@@ -84,6 +84,15 @@ def divergence(tensor: Any, part_of: Callable[[Box], Any]) -> tuple[float, bool]
             total += float(pure.divergence(home, part, part_of(box)))
         negative = negative or _has_negative(home, part)
     return total, negative
+
+
+def is_fine(tensor: Any) -> bool:
+    """Say whether every entry is finite and not negative."""
+    home = _home(tensor)
+    if not home.xp.isdtype(tensor.dtype, "real floating"):
+        return not _has_negative(home, tensor)
+    slabs = (tensor[box] for box in _slabs(tuple(tensor.shape)))
+    return all(bool(home.xp.all((part >= 0) & home.xp.isfinite(part))) for part in slabs)
 
 
 def largest(tensor: Any) -> float:

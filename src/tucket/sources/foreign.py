@@ -42,7 +42,7 @@ class Foreign(Source):
             yield Chunk(self.array[box], box)
 
 
-def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
+def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> ValueError:
     """Make the error for an array with a negative or non-finite entry: of it only the slab that holds one is moved."""
     from tucket.arrays.pure import as_float
     from tucket.kernels.foreign import bring
@@ -57,8 +57,8 @@ def explain_foreign(array: Any, origin: Sequence[int]) -> ValueError:
             bad = bad | ~home.xp.isfinite(part)
         if bool(home.xp.any(bad)):
             host = bring(as_float(home, part))
-            return explain_values(host, "x", [rows.start + by for rows, by in zip(box, origin)])
-    return ValueError("the sum of x is too large for float64; scale x down")
+            return explain_values(host, name, [rows.start + by for rows, by in zip(box, origin)])
+    return ValueError(f"the sum of {name} is too large for float64; scale {name} down")
 
 
 def torch_values_are_fine(x: Any) -> bool:
