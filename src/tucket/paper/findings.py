@@ -132,8 +132,9 @@ def short(rows: Rows) -> str:
     if field and all(name in place for place in field for name in ("ltr-published", "ltr-random", "ltr-segments")):
         printed = [place["ltr-published"].error("relative_ls") for place in field]
         random, segments = (field[-1][name].error("relative_ls") for name in ("ltr-random", "ltr-segments"))
+        span = dict.fromkeys((f"{min(printed):.4f}", f"{max(printed):.4f}"))
         lines.append(
-            f"- **The light field.** As printed, LTR's relative error is from {min(printed):.4f} to {max(printed):.4f} "
+            f"- **The light field.** As printed, LTR's relative error is {' to '.join(span)} "
             f"at all ranks; the projection's falls to {random:.3f} with random blocks, to {segments:.3f} with segments."
         )
     return "\n".join(lines)
