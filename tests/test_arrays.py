@@ -294,6 +294,21 @@ def test_a_followed_model_is_not_the_tensor() -> None:
     assert model.core.data_ptr() != x.data_ptr()
 
 
+def test_iterations_want_an_array_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
+    x = torch.rand(4, 5)
+    passes: list[object] = []
+    calls: list[Callable[[], object]] = [
+        lambda: tk.ntd(x, 2),
+        lambda: tk.lra_sntd(x, 2),
+        lambda: tk.ltr(x, 2, refine="kl", progress=passes.append),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match="x is of torch on cpu, and this needs an array in the memory of the host"):
+            call()
+    assert not passes
+
+
 def test_streams_of_slabs_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
     good, bad = torch.ones((2, 3)), torch.tensor([[1.0, 1.0, 1.0], [1.0, -4.0, 1.0]])

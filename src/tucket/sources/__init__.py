@@ -47,6 +47,11 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
 def as_dense(x: Any, name: str = "x") -> Any:
     """Return what the user gave as one array in memory, or in a mapped file: nothing else will do."""
     source = as_source(x, name)
+    if source.home is not None and not isinstance(source, Array):
+        raise TypeError(
+            f"{name} is of {source.home}, and this needs an array in the memory of the host; "
+            f"reduce {name} by tucket.ltr where it is, or bring it to the host first"
+        )
     if not isinstance(source, Array | Mapped):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
