@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import tucket as tk
-from tucket.kernels.triton import Found, _kind, divergence_sums
+from tucket.kernels.gpu import Found, _kind, divergence_sums
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"

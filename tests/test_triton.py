@@ -14,8 +14,9 @@ import tucket as tk
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from tucket.kernels import gpu as kernels  # noqa: E402
+from tucket.kernels import gpu_plan as plans  # noqa: E402
 from tucket.kernels import plain  # noqa: E402
-from tucket.kernels import triton as kernels  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
@@ -165,8 +166,8 @@ def test_tiny_numbers() -> None:
 
 
 def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_plans", {})
-    made = kernels.Plan
+    monkeypatch.setattr(plans, "_plans", {})
+    made = plans.Plan
 
     class Many(made):  # type: ignore[misc, valid-type]
         def __init__(self, *given: Any) -> None:
@@ -174,8 +175,8 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
             self.many = True
             self.rows: Any = self.rows.to(torch.int64)
 
-    monkeypatch.setattr(kernels, "Plan", Many)
-    monkeypatch.setattr(kernels.Rows, "far", True)
+    monkeypatch.setattr(plans, "Plan", Many)
+    monkeypatch.setattr(plans.Rows, "far", True)
     rng = np.random.default_rng(5)
     x = draw((5, 6, 30), "f8", rng)
     for partition in partitions(x.shape, (2, 3, 4), rng):
@@ -190,10 +191,10 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_narrow_tensors_have_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "LONG", 50)
+    monkeypatch.setattr(plans, "LONG", 50)
     x = torch.rand((30, 4), device=DEVICE)
-    assert kernels.Rows.of(x, tk.Partition.uniform((30, 4), 2)).columns == 4
-    assert kernels.Rows.of(x[:10], tk.Partition.uniform((10, 4), 2)).columns == 40
+    assert plans.Rows.of(x, tk.Partition.uniform((30, 4), 2)).columns == 4
+    assert plans.Rows.of(x[:10], tk.Partition.uniform((10, 4), 2)).columns == 40
 
 
 def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +211,12 @@ def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_many_rows_make_longer_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "CHUNK", 4)
-    monkeypatch.setattr(kernels, "CHUNKS", 2)
-    monkeypatch.setattr(kernels, "_plans", {})
+    monkeypatch.setattr(plans, "CHUNK", 4)
+    monkeypatch.setattr(plans, "CHUNKS", 2)
+    monkeypatch.setattr(plans, "_plans", {})
     rng = np.random.default_rng(3)
     x = draw((5, 6, 7), "f8", rng)
-    monkeypatch.setattr(kernels, "ROW", 1)
+    monkeypatch.setattr(plans, "ROW", 1)
     for partition in partitions(x.shape, (2, 3, 2), rng):
         same_sums(
             kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, None),
@@ -236,4 +237,4 @@ def test_few_plans_are_kept() -> None:
     x = torch.ones((40, 3), device=DEVICE)
     for rank in range(1, 30):
         kernels.block_sums(x, tk.Partition.uniform((40, 3), (rank, 1)), None)
-    assert len(kernels._plans) <= kernels.PLANS
+    assert len(plans._plans) <= plans.PLANS

@@ -194,9 +194,9 @@ class ArrayBlockTucker(ArrayModel):
         tensor, core = on_gpu(x), on_gpu(self.core)
         if tensor is None or core is None or tensor.nbytes > PIECE:
             return None
-        from tucket.kernels import triton
+        from tucket.kernels import gpu
 
-        found, per_unit = triton.divergence_sums(tensor, self.partition, core)
+        found, per_unit = gpu.divergence_sums(tensor, self.partition, core)
         sums = found.to_sums()
         divergence = self.to_numpy().divergence_of(sums, 1.0 / per_unit.item())
         return max(0.0, divergence) if math.isfinite(divergence) and not sums.has_negative else None
@@ -204,11 +204,11 @@ class ArrayBlockTucker(ArrayModel):
     def _write(self) -> Any:
         import torch
 
-        from tucket.kernels import triton
+        from tucket.kernels import gpu
 
         core, weights = on_gpu(self.core), [on_gpu(vector) for vector in self.weights]
         out = torch.empty(self.shape, dtype=core.dtype, device=core.device)
-        triton.write(out, core, self.partition, weights)
+        gpu.write(out, core, self.partition, weights)
         return out if isinstance(self.core, torch.Tensor) else self.home.xp.from_dlpack(out)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
@@ -296,9 +296,9 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
         return None
     import torch
 
-    from tucket.kernels import triton
+    from tucket.kernels import gpu
 
-    found = triton.project(tensor, partition)
+    found = gpu.project(tensor, partition)
     if found is None:
         return None
     core, *weights = found[0], *found[1]

@@ -25,9 +25,9 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
     """Read the tensor where it is, for its block sums, its marginals and its moments, which come to the host."""
     fast = on_gpu(tensor)
     if fast is not None:
-        from tucket.kernels import triton
+        from tucket.kernels import gpu
 
-        return triton.block_sums(fast, partition, unit)
+        return gpu.block_sums(fast, partition, unit)
     home, core = _home(tensor), np.zeros(partition.rank)
     marginals = tuple(np.zeros(size) for size in partition.shape)
     negative, found = False, Moments(0.0, 0.0)
@@ -50,9 +50,9 @@ def residual(
     """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
     fast = on_gpu(tensor)
     if fast is not None:
-        from tucket.kernels import triton
+        from tucket.kernels import gpu
 
-        return triton.residual(fast, core, partition, weights, scale)
+        return gpu.residual(fast, core, partition, weights, scale)
     home = _home(tensor)
     middle = pure.as_float(home, home.take(np.array(core)))
     vectors = [pure.as_float(home, home.take(np.array(vector))) for vector in weights]
