@@ -18,6 +18,7 @@ from tucket.arrays import home as homes
 from tucket.arrays.model import ArrayBlockTucker, ArrayTucker
 from tucket.kernels import foreign
 from tucket.kernels.foreign import bring
+from tucket.report import write_report
 
 jax = pytest.importorskip("jax")
 strict = pytest.importorskip("array_api_strict")
@@ -158,6 +159,23 @@ def test_saved_and_loaded(make: Make, x: NDArray[np.float32], tmp_path: Path) ->
     model.save(tmp_path / "model.npz")
     assert tk.load(tmp_path / "model.npz") == model.to_numpy()
     assert "parameters for 336 elements" in repr(model)
+
+
+def test_what_is_done_on_the_host(make: Make, x: NDArray[np.float32], tmp_path: Path) -> None:
+    model: Any = tk.ltr(make(x), 2)
+    expected = tk.ltr(x, 2)
+    assert model.to_numpy().to_numpy() is not None
+    assert [block.mass for block in model.blocks(0)] == pytest.approx([block.mass for block in expected.blocks(0)])
+    assert bring(model.astype(np.float32).core).dtype == np.float32
+    assert len(model.plot().axes) == len(expected.plot().axes)
+    tk.plot.blocks(model, 1)
+    tk.plot.core(model)
+    tk.plot.slices(make(x), model)
+    write_report(tmp_path / "report.html", model, make(x))
+    if homes.on_host(make(x)) is not None:
+        refined = tk.ntd(make(x), init=model, n_iter_max=3)
+        assert refined.loss <= expected.kl(x) * 1.0001
+        assert isinstance(tk.ltr(make(x), 2, refine="ls"), ArrayTucker)
 
 
 def test_float32_models(make: Make, x: NDArray[np.float32]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tucket.arrays.model import deliver
+from tucket.arrays.model import deliver, here
 from tucket.blocks import as_index
 from tucket.fit import Fit, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas
@@ -264,6 +264,7 @@ def _check_model(init: object, tensor: NDArray[Any]) -> Tucker:
     """Return the model to start from."""
     if isinstance(init, Fit):
         init = init.model
+    init = here(init)
     if not isinstance(init, Iterable):
         raise TypeError(f"init: cannot use {init!r}; give {listed(STARTS)}, a model, or a core and factors")
     try:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +62,7 @@ class Fit:
     @property
     def unused(self) -> tuple[NDArray[np.intp], ...]:
         """Components of each mode with no mass to speak of: less than a millionth of all."""
-        model: Any = self.model
-        core = (model.to_numpy() if hasattr(model, "to_numpy") else model).core  # of arrays elsewhere, on the host
+        core = self.model.to_numpy().core
         modes = range(core.ndim)
         masses = (core.sum(axis=tuple(k for k in modes if k != mode), dtype=np.float64) for mode in modes)
         return tuple(np.flatnonzero(mass <= 1e-6 * mass.sum()) for mass in masses)

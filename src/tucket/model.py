@@ -210,6 +210,10 @@ class Model(ABC):
     def _misfit_abroad(self, chunk: Chunk, scale: float) -> tuple[float, float, bool]:
         return foreign.misfit(chunk.array, abroad(self, chunk), scale)
 
+    def to_numpy(self) -> Self:
+        """Return the model on the host: itself. One whose parts are arrays of another library has to be brought."""
+        return self
+
     def to_xarray(self) -> Any:
         """Return the model as an xarray Dataset: `core`, and `factor_<mode>` for each mode, with the labels.
 

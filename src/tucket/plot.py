@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tucket.arrays.home import home_of
+from tucket.arrays.model import here
 from tucket.axes import find_mode, mode_names
+from tucket.kernels.foreign import bring
 from tucket.model import Model
 from tucket.optional import need
 from tucket.tucker import BlockTucker
@@ -31,6 +34,7 @@ LONGEST = 600
 
 def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
     """Draw the blocks of a mode over its marginal: neighbouring colours are different blocks."""
+    model = here(model)
     if not isinstance(model, BlockTucker):
         raise TypeError(f"model: got a {type(model).__name__}, which has no blocks; give a model of ltr's")
     ax = _axes(ax)
@@ -54,6 +58,7 @@ def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
 
 def core(model: Model, modes: tuple[int | str, int | str] = (0, 1), *, ax: Any = None) -> Any:
     """Draw the core of a model, summed over all but two modes, in the order of its blocks."""
+    model = here(model)
     ax = _axes(ax)
     count = len(model.shape)
     first, second = (find_mode(mode, model.axes, count) for mode in (modes if count > 1 else (0, 0)))
@@ -109,7 +114,8 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
     The slice has two neighbouring modes of most alike size, and one of three or four, if it comes after them, for
     colour; `index` says which of the indices of the other modes, by default the first.
     """
-    x = np.asarray(x)
+    model = here(model)
+    x = np.asarray(x) if home_of(x) is None else bring(x)
     if x.shape != model.shape:
         raise ValueError(f"x has shape {x.shape}, but the model is of shape {model.shape}")
     image = image_modes(model.shape)
@@ -160,6 +166,7 @@ def image_modes(shape: Sequence[int]) -> list[int]:
 
 def model(model: Model) -> Any:
     """Draw what there is to see of a model: the blocks of each mode over its marginal, and the core."""
+    model = here(model)
     plt = need("matplotlib.pyplot", "plot", "a plot")
     count = len(model.shape)
     pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]

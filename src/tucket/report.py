@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tucket import __version__
 from tucket.archive import check_target, replacing
+from tucket.arrays.model import here
 from tucket.axes import mode_names
 from tucket.collecting import collect, halved
 from tucket.model import Model
@@ -63,6 +64,7 @@ def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, titl
 
 def make_report(model: BlockTucker, data: Any = None, *, title: str | None = None) -> str:
     """Return the page as text."""
+    model = here(model)
     if not isinstance(model, BlockTucker):
         raise TypeError(
             f"model: got a {type(model).__name__}; a report is about blocks: give a model of ltr's that is not refined"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tucket.arrays import pure
 from tucket.arrays.home import Home, check_array, home_of, is_traced, on_gpu, on_host, same_home
@@ -17,12 +18,12 @@ from tucket.model import Index, Model, parse_index
 from tucket.partition import Partition
 from tucket.sources.dense import check_shape_match
 from tucket.sources.foreign import PIECE, Foreign
-from tucket.tucker import BlockTucker, Tucker
+from tucket.tucker import Block, BlockTucker, Tucker
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["ArrayBlockTucker", "ArrayTucker", "deliver", "project_abroad", "traced_ltr"]
+__all__ = ["ArrayBlockTucker", "ArrayModel", "ArrayTucker", "deliver", "here", "project_abroad", "traced_ltr"]
 
 
 class ArrayModel(ABC):
@@ -102,6 +103,14 @@ class ArrayModel(ABC):
             return self.home.xp.sqrt(residual / norm)
         return self.to_numpy().relative_error(x)
 
+    def astype(self, dtype: DTypeLike) -> Any:
+        """Return the model in float32 or float64."""
+        return deliver(self.to_numpy().astype(dtype), self.home)
+
+    def plot(self) -> Any:
+        """Draw what there is to see of the model, as `tucket.plot.model` does; returns matplotlib's figure."""
+        return self.to_numpy().plot()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model, from the host, to exactly this path; `tucket.load` reads it back, as a model of NumPy's."""
         self.to_numpy().save(path)
@@ -167,6 +176,10 @@ class ArrayBlockTucker(ArrayModel):
     def dense_factors(self) -> list[Any]:
         """Build the factor matrices, one a mode, of shape (size, rank)."""
         return [self._factor(mode) for mode in range(len(self.shape))]
+
+    def blocks(self, mode: int | str) -> list[Block]:
+        """List the blocks of a mode, on the host: see `BlockTucker.blocks`."""
+        return self.to_numpy().blocks(mode)
 
     def _factor(self, mode: int) -> Any:
         blocks, xp = self.partition[mode], self.home.xp
@@ -271,6 +284,11 @@ class ArrayTucker(ArrayModel):
             chosen = xp.take(factor, self.home.take(np.arange(factor.shape[0])[some]), axis=0)
             part = xp.moveaxis(xp.tensordot(chosen, part, axes=((1,), (mode,))), 0, mode)
         return part[kept]
+
+
+def here(model: Any) -> Any:
+    """Return a model on the host; and what is no model as it is."""
+    return model.to_numpy() if isinstance(model, Model | ArrayModel) else model
 
 
 def deliver(model: Any, home: Home | None) -> Any:
