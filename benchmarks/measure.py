@@ -7,12 +7,12 @@ import platform
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.cases import Call, Pair
+from tucket.paper.rows import processor
 
 
 def seconds(call: Call) -> float:
@@ -44,10 +44,8 @@ def compare(pair: Pair, rounds: int = 9) -> Ratio:
 
 def machine() -> dict[str, Any]:
     """Say what measured."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "cpu": names[0] if names else platform.processor(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("tucket", "numpy", "numba", "tensorly")},

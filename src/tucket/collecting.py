@@ -55,7 +55,8 @@ def collect(
     Parameters
     ----------
     x : array of real numbers, finite and not negative; or a source; or a stream
-        Any number of modes, any layout; it is not changed. An array of NumPy's, dask's, xarray's, zarr's, h5py's or
+        Any number of modes, any layout; it is not changed. An array of NumPy's, torch's, JAX's, CuPy's or of the array
+        API standard, read where it is, of which the sums come to the host; of dask's, xarray's, zarr's, h5py's or
         sparse's; a matrix of SciPy's; what `open`, `from_table`, `from_parquet` or `from_entries` give; or a
         `Stream`, or an iterator, of slabs, whose number need not be known.
     partition : Partition; or an int; or one a mode, each an int, None, Blocks or starts of blocks

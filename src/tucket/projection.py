@@ -18,6 +18,7 @@ from tucket.blocks import Blocks
 from tucket.collecting import collect, finest
 from tucket.decompose import LOSSES, check_budget, ntd
 from tucket.kernels import check_workers
+from tucket.kernels.foreign import is_fine
 from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, one_rank_a_mode
 from tucket.plan import Plan, Strategy, choose, make_plan
@@ -25,7 +26,7 @@ from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
 from tucket.sources import Source, Stream, as_dense, as_source
 from tucket.sources.dense import Array, check_shape
-from tucket.sources.foreign import explain_foreign, torch_values_are_fine
+from tucket.sources.foreign import explain_foreign
 from tucket.sources.source import Report
 from tucket.statistics import Statistics
 from tucket.tucker import BlockTucker, Tucker
@@ -113,9 +114,11 @@ def ltr(
     Parameters
     ----------
     x : array of real numbers, finite and not negative; or a source, a stream or Statistics
-        The tensor, of any number of modes and any layout; it is not changed. Or anything else that `collect` reads:
-        sparse, labelled, in files, in a stream, on a cluster. Or statistics of a tensor, of which any coarser
-        model follows without the data; a stream is read once for such statistics, as fine as memory allows.
+        The tensor, of any number of modes and any layout; it is not changed. Of torch's, JAX's, CuPy's or any array of
+        the array API standard the model is an `ArrayBlockTucker`, of the same library and on the same device. Or
+        anything else that `collect` reads: sparse, labelled, in files, in a stream, on a cluster. Or statistics of a
+        tensor, of which any coarser model follows without the data; a stream is read once for such statistics, as fine
+        as memory allows.
     rank : int, or one a mode, each an int or None
         Number of blocks of each mode; None leaves a mode whole. Not needed where `blocks` are given. Modes may be
         called by their names: `{"user": 10, "hour": None}`; those that are left out stay whole.
@@ -143,7 +146,7 @@ def ltr(
     rng : None, int or numpy.random.Generator
         For "random" blocks, and for the starts of a search, which are always the same without one.
     dtype : float32 or float64
-        Of the model. Sums are taken in float64 in any case.
+        Of the model. Sums are taken in float64 in any case, on a GPU after those of some thousand neighbours.
     max_sweeps, max_seconds
         When a search for blocks stops with the best so far; by itself it stops when nothing is gained.
     callback
@@ -240,7 +243,7 @@ def _followed(
     assert home is not None
     check_array(x, "x")
     check_shape(tuple(x.shape), "x")
-    if not torch_values_are_fine(x):
+    if hasattr(x, "detach") and not is_fine(x.detach()):  # of JAX's arrays nothing is known yet
         raise explain_foreign(x, [0] * len(x.shape))
     chosen = isinstance(rank, str) or retain is not None or max_parameters is not None
     if refine is not None or variant != "projection" or chosen:

@@ -13,7 +13,7 @@ from tucket.arrays.home import Home, home_of, on_gpu
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
-__all__ = ["block_sums", "bring", "bring_all", "divergence", "is_fine", "largest", "misfit", "residual"]
+__all__ = ["SLAB", "block_sums", "bring", "bring_all", "divergence", "is_fine", "largest", "misfit", "residual"]
 
 Box = tuple[slice, ...]
 

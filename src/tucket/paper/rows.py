@@ -14,7 +14,7 @@ from typing import Any
 
 from tucket.paper.plan import Run
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "processor", "written"]
 
 KEY = ("panel", "shape", "rank", "method", "repetition", "cores")
 RESULT = ("status", "seconds", "fit_seconds", "ls", "relative_ls", "kl", "kl_per_total", "note")
@@ -110,6 +110,13 @@ def typed(row: Mapping[str, Any]) -> Row:
     return {**row, **{name: None if row[name] in ("", None) else float(row[name]) for name in NUMBERS}}
 
 
+def processor() -> str:
+    """Name the processor."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
 def context() -> dict[str, str]:
     """Say what measures."""
 
@@ -119,11 +126,9 @@ def context() -> dict[str, str]:
         except PackageNotFoundError:
             return ""
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     packages = ("tucket", "numpy", "numba", "scikit-learn", "tensorly")
     return {
-        "machine": f"{os.cpu_count()} x {names[0] if names else platform.processor()}",
+        "machine": f"{os.cpu_count()} x {processor()}",
         "python": platform.python_version(),
         **{name: release(name) for name in packages},
     }

@@ -13,7 +13,7 @@ from tucket.optional import need
 from tucket.paper.figures import draw
 from tucket.paper.findings import findings
 from tucket.paper.plan import Panel, Run, chosen, plan, quickly, tensor
-from tucket.paper.rows import Row, Rows
+from tucket.paper.rows import Row, Rows, written
 from tucket.paper.run import carry_out
 
 __all__ = ["study"]
@@ -121,7 +121,7 @@ def telling(runs: Sequence[Run], quiet: bool) -> Iterator[Callable[[int, Run, Ro
         task = bar.add_task("", total=len(runs))
 
         def tell(number: int, run: Run, row: Row | None) -> None:
-            name = f"({run.panel.name}) {'x'.join(map(str, run.point.rank))} {run.method.label}, {run.cores}"
+            name = f"({run.panel.name}) {written(run.point.rank)} {run.method.label}, {run.cores}"
             bar.update(task, description=name, completed=number + (row is not None))
             if row is not None and not watched:
                 ended = f"{float(row['seconds']):.3f} s" if row["status"] == "done" else row["status"]

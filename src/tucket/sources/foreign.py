@@ -9,7 +9,7 @@ from tucket.arrays.home import Home, check_array, home_of, is_traced, on_host
 from tucket.sources.dense import Array, check_shape, explain_values, slabs
 from tucket.sources.source import Chunk, Source
 
-__all__ = ["Foreign", "explain_foreign", "from_array", "torch_values_are_fine"]
+__all__ = ["Foreign", "explain_foreign", "from_array"]
 
 PIECE = 1 << 33
 """Bytes that are read at a time, so that what is held beside them stays small."""
@@ -45,7 +45,7 @@ class Foreign(Source):
 def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> ValueError:
     """Make the error for an array with a negative or non-finite entry: of it only the slab that holds one is moved."""
     from tucket.arrays.pure import as_float
-    from tucket.kernels.foreign import bring
+    from tucket.kernels.foreign import SLAB, bring
 
     array = array.detach() if hasattr(array, "detach") else array
     home = home_of(array)
@@ -59,15 +59,6 @@ def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> Value
             host = bring(as_float(home, part))
             return explain_values(host, name, [rows.start + by for rows, by in zip(box, origin)])
     return ValueError(f"the sum of {name} is too large for float64; scale {name} down")
-
-
-def torch_values_are_fine(x: Any) -> bool:
-    """Say whether no entry is negative or not finite, of a tensor of torch's; of JAX's nothing is known yet."""
-    return not hasattr(x, "detach") or bool(((x.detach() >= 0) & x.detach().isfinite()).all())
-
-
-SLAB = 1 << 24
-"""Entries that are looked at at a time."""
 
 
 def from_array(x: Any, home: Home, name: str) -> Source:
