@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Home", "check_array", "home_of", "is_traced", "on_gpu", "on_host", "same_home"]
+__all__ = ["Home", "check_array", "home_of", "is_traced", "namespace_of", "on_gpu", "on_host", "same_home"]
 
 CPU, CUDA = 1, 2
 """What DLPack calls a device whose memory is the host's, and a GPU of NVIDIA's."""
@@ -62,6 +62,14 @@ def home_of(x: Any) -> Home | None:
     if not array_api_compat.is_array_api_obj(x):
         return None
     return Home(array_api_compat.array_namespace(x), array_api_compat.device(x))
+
+
+def namespace_of(x: Any) -> Any:
+    """Return the functions that go with an array, by the names of the array API: NumPy's own for its arrays."""
+    if type(x).__module__ == "torch":
+        return _torch_namespace()
+    home = home_of(x)
+    return np if home is None else home.xp
 
 
 def same_home(first: Home | None, second: Home | None) -> bool:

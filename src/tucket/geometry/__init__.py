@@ -1,5 +1,7 @@
 """The information geometry of LTR: coordinates, bingos, projections and mean field, each as a thing to run.
 
+Arrays of other libraries stay where they are: what comes back is of the same library, on the same device.
+
 >>> import numpy as np
 >>> from tucket import geometry
 >>> x = np.random.default_rng(0).random((3, 4, 2)) + 0.1

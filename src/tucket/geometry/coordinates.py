@@ -15,10 +15,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from tucket.arrays.home import namespace_of
+from tucket.geometry.checks import (
+    Dense,
+    check_pair,
+    check_positive,
+    check_real,
+    first_index,
+    number_at,
+    precision,
+    to_host,
+)
 from tucket.partition import Partition, check_partition
-from tucket.sources.dense import as_tensor, check_shape_match
 
 __all__ = [
     "Bingos",
@@ -29,15 +39,14 @@ __all__ = [
     "from_theta",
     "geodesic",
     "mobius",
+    "rises",
     "sums_above",
     "sums_below",
     "theta",
 ]
 
-Dense = NDArray[np.float64]
 
-
-def theta(x: ArrayLike) -> Dense:
+def theta(x: Any) -> Dense:
     r"""Return the natural parameters of a positive tensor: differences of its logarithm along every mode.
 
     Examples
@@ -46,24 +55,27 @@ def theta(x: ArrayLike) -> Dense:
     array([[0., 1.],
            [2., 1.]])
     """
-    logs = np.log(check_positive(x))
-    for mode in range(logs.ndim):
-        logs = np.diff(logs, axis=mode, prepend=0.0)
-    return logs
+    tensor = check_positive(x)
+    return _all_rises(namespace_of(tensor).log(tensor))
 
 
-def from_theta(parameters: ArrayLike) -> Dense:
+def from_theta(parameters: Any) -> Dense:
     """Return the tensor of natural parameters: the inverse of `theta`."""
     logs = sums_below(check_real(parameters, "theta"))
+    xp = namespace_of(logs)
     with np.errstate(over="ignore"):
-        tensor = np.exp(logs)
-    if not np.isfinite(tensor).all():
-        where = first_index(~np.isfinite(tensor))
-        raise ValueError(f"theta: entry {where} of the tensor would be exp({logs[where]:.4g}), too large for float64")
+        tensor = xp.exp(logs)
+    lost = ~xp.isfinite(tensor)
+    if bool(xp.any(lost)):
+        where = first_index(lost)
+        raise ValueError(
+            f"theta: entry {where} of the tensor would be exp({number_at(logs, where):.4g}), "
+            f"too large for float{xp.finfo(tensor.dtype).bits}"
+        )
     return tensor
 
 
-def eta(x: ArrayLike) -> Dense:
+def eta(x: Any) -> Dense:
     """Return the expectation parameters of a tensor: its sums over all indices from each on, in every mode.
 
     Examples
@@ -72,42 +84,58 @@ def eta(x: ArrayLike) -> Dense:
     array([[10.,  6.],
            [ 7.,  4.]])
     """
-    sums = check_positive(x, allow_zero=True)
+    tensor = check_positive(x, allow_zero=True)
+    xp = namespace_of(tensor)
     with np.errstate(over="ignore"):
-        sums = sums_above(sums)
-    if not np.isfinite(sums.flat[0]):
-        raise ValueError("x: its total is too large for float64; scale it down")
-    return np.ascontiguousarray(sums)
+        sums = sums_above(tensor)
+    if not bool(xp.isfinite(sums[(0,) * sums.ndim])):
+        raise ValueError(f"x: its total is too large for float{xp.finfo(sums.dtype).bits}; scale it down")
+    return xp.astype(sums, sums.dtype)  # a copy, that no view remains which runs backwards
 
 
-def sums_above(values: Dense) -> Dense:
+def sums_above(values: Any) -> Dense:
     """Sum over all indices from each on, in every mode."""
-    for mode in range(values.ndim):
-        values = np.flip(np.flip(values, mode).cumsum(axis=mode), mode)
-    return values
+    xp = namespace_of(values)
+    return xp.flip(sums_below(xp.flip(values)))
 
 
-def sums_below(values: Dense) -> Dense:
+def sums_below(values: Any) -> Dense:
     """Sum over all indices up to each, in every mode."""
+    xp = namespace_of(values)
+    add = xp.cumulative_sum if hasattr(xp, "cumulative_sum") else xp.cumsum  # NumPy's name for it before 2.1
     for mode in range(values.ndim):
-        values = values.cumsum(axis=mode)
+        values = add(values, axis=mode)
     return values
 
 
-def from_eta(parameters: ArrayLike) -> Dense:
+def rises(values: Any, mode: int) -> Dense:
+    """Return how much each entry is above the one before it in a mode; the first, above 0."""
+    before = (slice(None),) * mode
+    first, later, earlier = (values[(*before, part, ...)] for part in (slice(1), slice(1, None), slice(-1)))
+    return namespace_of(values).concat([first, later - earlier], axis=mode)
+
+
+def _all_rises(values: Any) -> Dense:
+    for mode in range(values.ndim):
+        values = rises(values, mode)
+    return values
+
+
+def from_eta(parameters: Any) -> Dense:
     """Return the tensor of expectation parameters, by Möbius inversion: the inverse of `eta`."""
-    tensor = check_real(parameters, "eta")
-    size = float(np.abs(tensor).max())
-    for mode in range(tensor.ndim):
-        tensor = -np.diff(tensor, axis=mode, append=0.0)
-    lost = tensor < -1e-12 * size
-    if lost.any():
+    sums = check_real(parameters, "eta")
+    xp = namespace_of(sums)
+    tensor = xp.flip(_all_rises(xp.flip(sums)))
+    lost = tensor < xp.max(xp.abs(sums)) * -max(1e-12, 100 * precision(sums))
+    if bool(xp.any(lost)):
         where = first_index(lost)
-        raise ValueError(f"eta: entry {where} of the tensor would be {tensor[where]:.4g}; no tensor has these sums")
-    return np.maximum(tensor, 0.0)
+        raise ValueError(
+            f"eta: entry {where} of the tensor would be {number_at(tensor, where):.4g}; no tensor has these sums"
+        )
+    return xp.maximum(tensor, xp.zeros_like(tensor))
 
 
-def mobius(shape: tuple[int, ...]) -> Dense:
+def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
     r"""Return the Möbius function of the indices of a shape, by its definition.
 
     Entry [i, j] is that of i and j, in which both are flat: 1 for i = j, and minus the sum over all from i to just
@@ -144,7 +172,7 @@ class Bingos:
     rank_bound: tuple[int, ...]
 
 
-def bingos(x: ArrayLike, tol: float = 1e-9) -> Bingos:
+def bingos(x: Any, tol: float = 1e-9) -> Bingos:
     """Find the bingos: indices i > 0 of a mode where θ is 0 but in the first place of all other modes.
 
     Examples
@@ -153,10 +181,10 @@ def bingos(x: ArrayLike, tol: float = 1e-9) -> Bingos:
     Bingos(rows=(array([1, 2]), array([1])), rank_bound=(1, 1))
     """
     parameters = theta(x)
-    rows = []
+    xp, rows = namespace_of(parameters), []
     for mode, size in enumerate(parameters.shape):
-        many_body = np.moveaxis(parameters, mode, 0).reshape(size, -1)[1:, 1:]
-        rows.append(1 + np.flatnonzero(np.abs(many_body).max(axis=1, initial=0.0) <= tol))
+        many_body = xp.reshape(xp.moveaxis(parameters, mode, 0), (size, -1))[1:, 1:]
+        rows.append(1 + np.flatnonzero(to_host(xp.all(xp.abs(many_body) <= tol, axis=1))))
     return Bingos(tuple(rows), tuple(size - len(found) for size, found in zip(parameters.shape, rows)))
 
 
@@ -185,7 +213,7 @@ def bingo_indices(partition: Partition) -> NDArray[np.bool]:
     return marked
 
 
-def geodesic(p: ArrayLike, q: ArrayLike, t: float, kind: Literal["m", "e"] = "m") -> Dense:
+def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
     """Return the point at t on the line from p, t = 0, to q, t = 1: straight in η ("m") or in θ ("e").
 
     Totals are taken geometrically between on an e-geodesic, as mixtures on an m-geodesic.
@@ -197,43 +225,21 @@ def geodesic(p: ArrayLike, q: ArrayLike, t: float, kind: Literal["m", "e"] = "m"
     >>> geodesic([0.2, 0.8], [0.8, 0.2], 0.5, "e")
     array([0.5, 0.5])
     """
+    check_pair(p, q, "p", "q")
     first, second = check_positive(p, "p"), check_positive(q, "q")
-    check_shape_match(second, first.shape, "p", "q")
+    if first.shape != second.shape:
+        raise ValueError(f"q has shape {tuple(second.shape)}, but p is of shape {tuple(first.shape)}")
+    xp = namespace_of(first)
     if kind == "m":
-        point = (1 - t) * first + t * second
-        if point.min() <= 0:
+        point = first * (1 - t) + second * t
+        if bool(xp.min(point) <= 0):
             raise ValueError(
                 f"t: got {t}, where the m-geodesic has left the positive tensors; give one nearer to [0, 1]"
             )
-        return np.asarray(point)
+        return point
     if kind != "e":
         raise ValueError(f"kind: unknown {kind!r}; give 'm' or 'e'")
-    totals = np.log(first.sum()), np.log(second.sum())
-    logs = (1 - t) * (np.log(first) - totals[0]) + t * (np.log(second) - totals[1])
-    point = np.exp(logs - logs.max())
-    return np.asarray(point / point.sum() * np.exp((1 - t) * totals[0] + t * totals[1]))
-
-
-def check_positive(x: ArrayLike, name: str = "x", allow_zero: bool = False) -> Dense:
-    """Return a tensor in float64, of which every entry is positive."""
-    tensor = as_tensor(x, name).astype(np.float64)
-    bad = ~(np.isfinite(tensor) & ((tensor >= 0) if allow_zero else (tensor > 0)))
-    if bad.any():
-        where = first_index(bad)
-        least = "not negative" if allow_zero else "positive, since its logarithm is taken"
-        raise ValueError(f"{name}{list(where)} is {tensor[where]}; every entry must be finite and {least}")
-    return tensor
-
-
-def check_real(values: ArrayLike, name: str) -> Dense:
-    """Return parameters in float64, all finite."""
-    array = as_tensor(values, name).astype(np.float64)
-    if not np.isfinite(array).all():
-        where = first_index(~np.isfinite(array))
-        raise ValueError(f"{name}{list(where)} is {array[where]}; give finite numbers")
-    return array
-
-
-def first_index(marked: NDArray[Any]) -> tuple[int, ...]:
-    """Return the first marked index."""
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(marked)), marked.shape))
+    totals = xp.log(xp.sum(first)), xp.log(xp.sum(second))
+    logs = (xp.log(first) - totals[0]) * (1 - t) + (xp.log(second) - totals[1]) * t
+    point = xp.exp(logs - xp.max(logs))
+    return point / xp.sum(point) * xp.exp(totals[0] * (1 - t) + totals[1] * t)

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from tucket.geometry.coordinates import Dense, check_positive, check_real
-from tucket.metrics import kl
+from tucket.arrays.home import namespace_of
+from tucket.geometry.checks import (
+    Dense,
+    check_pair,
+    check_positive,
+    check_real,
+    divergence,
+    place_of,
+    to_host,
+    unfollowed,
+)
+from tucket.geometry.coordinates import rises, sums_above, sums_below
 
 __all__ = ["MeanField", "boltzmann", "mean_field", "one_body", "one_body_eta", "one_body_theta"]
 
@@ -17,7 +29,7 @@ MOST = 20
 """Units of a Boltzmann machine at most: its tensor has two entries for each combination of the others."""
 
 
-def one_body(x: ArrayLike) -> list[Dense]:
+def one_body(x: Any) -> list[Dense]:
     """Return the independent distributions whose product, times the total, is the best rank-1 tensor.
 
     Examples
@@ -26,14 +38,14 @@ def one_body(x: ArrayLike) -> list[Dense]:
     [array([0.3, 0.7]), array([0.4, 0.6])]
     """
     tensor = check_positive(x, allow_zero=True)
-    total = float(tensor.sum())
-    if total == 0:
+    xp, modes = namespace_of(tensor), range(tensor.ndim)
+    total = xp.sum(tensor)
+    if bool(total == 0):
         raise ValueError("x is zero everywhere; there is no distribution to be had of it")
-    modes = range(tensor.ndim)
-    return [np.asarray(tensor.sum(axis=tuple(k for k in modes if k != mode)) / total) for mode in modes]
+    return [xp.sum(tensor, axis=tuple(k for k in modes if k != mode)) / total for mode in modes]
 
 
-def one_body_theta(parameters: ArrayLike) -> Dense:
+def one_body_theta(parameters: Any) -> Dense:
     r"""Return the one-body θ of a mode of a rank-1 tensor from its one-body η (Proposition 5), but for the first.
 
     .. math:: \theta_j = \log \frac{\eta_j - \eta_{j+1}}{\eta_{j-1} - \eta_j}
@@ -43,13 +55,15 @@ def one_body_theta(parameters: ArrayLike) -> Dense:
     >>> one_body_theta([1.0, 0.75, 0.25]).round(6)  # of the distribution 0.25, 0.5, 0.25
     array([ 0.693147, -0.693147])
     """
-    shares = -np.diff(check_real(parameters, "eta"), append=0.0)
-    if shares.min() <= 0:
-        raise ValueError(f"eta: its entries must fall, to a positive last one; got {np.asarray(parameters)}")
-    return np.diff(np.log(shares))
+    sums, xp = check_real(parameters, "eta"), namespace_of(parameters)
+    shares = xp.flip(rises(xp.flip(sums, axis=-1), sums.ndim - 1), axis=-1)
+    if bool(xp.min(shares) <= 0):
+        raise ValueError(f"eta: its entries must fall, to a positive last one; got {xp.asarray(parameters)}")
+    logs = xp.log(shares)
+    return logs[..., 1:] - logs[..., :-1]
 
 
-def one_body_eta(parameters: ArrayLike) -> Dense:
+def one_body_eta(parameters: Any) -> Dense:
     r"""Return the one-body η of a mode of a rank-1 tensor from its one-body θ, given but for the first (Proposition 5).
 
     Examples
@@ -57,13 +71,14 @@ def one_body_eta(parameters: ArrayLike) -> Dense:
     >>> one_body_eta([math.log(2), -math.log(2)])
     array([1.  , 0.75, 0.25])
     """
-    given = np.asarray(parameters, np.float64)
-    logs = np.concatenate([[0.0], check_real(given, "theta").cumsum() if given.size else given])
-    shares = np.exp(logs - logs.max())
-    return np.asarray(shares[::-1].cumsum()[::-1] / shares.sum())
+    xp, zero = namespace_of(parameters), place_of(parameters).take(np.zeros(1))
+    given = xp.reshape(check_real(parameters, "theta"), (-1,)) if math.prod(np.shape(parameters)) else zero[1:]
+    logs = sums_below(xp.concat([zero, given]))
+    shares = xp.exp(logs - xp.max(logs))
+    return sums_above(shares) / xp.sum(shares)
 
 
-def boltzmann(bias: ArrayLike, weights: ArrayLike) -> Dense:
+def boltzmann(bias: Any, weights: Any) -> Dense:
     r"""Return the distribution of a Boltzmann machine as a tensor with two indices a mode.
 
     .. math:: p(x) \propto \exp\Big( \sum_i b_i x_i + \sum_{i < j} w_{ij} x_i x_j \Big), \qquad x_i \in \{0, 1\}
@@ -75,10 +90,15 @@ def boltzmann(bias: ArrayLike, weights: ArrayLike) -> Dense:
            [0.25, 0.25]])
     """
     b, w = _check_machine(bias, weights)
-    states = np.indices((2,) * len(b)).reshape(len(b), -1).T.astype(np.float64)
-    energies = states @ b + np.einsum("si,ij,sj->s", states, np.triu(w, 1), states)
-    p = np.exp(energies - energies.max())
-    return np.asarray((p / p.sum()).reshape((2,) * len(b)))
+    xp, units = namespace_of(b), b.shape[0]
+    energies = xp.zeros_like(b[:1])
+    for unit in reversed(range(units)):  # before all that are there: the first half without it, the second with it
+        field = b[unit : unit + 1]
+        for other in reversed(range(unit + 1, units)):
+            field = xp.concat([field, field + w[unit, other]])
+        energies = xp.concat([energies, energies + field])
+    p = xp.exp(energies - xp.max(energies))
+    return xp.reshape(p / xp.sum(p), (2,) * units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +125,7 @@ class MeanField:
 
 
 def mean_field(
-    bias: ArrayLike, weights: ArrayLike, *, damping: float = 0.5, n_iter_max: int = 10_000, tol: float = 1e-12
+    bias: Any, weights: Any, *, damping: float = 0.5, n_iter_max: int = 10_000, tol: float = 1e-12
 ) -> MeanField:
     r"""Approximate a Boltzmann machine by independent units, exactly and by the mean-field equation.
 
@@ -119,37 +139,39 @@ def mean_field(
     >>> found.kl_exact[0] <= found.kl_approximate[0], found.kl_approximate[1] <= found.kl_exact[1]
     (True, True)
     """
-    b, w = _check_machine(bias, weights)
+    b, w = (unfollowed(each, name) for each, name in zip(_check_machine(bias, weights), ("bias", "weights")))
     if not 0 <= damping < 1:
         raise ValueError(f"damping: got {damping!r}; give a number from 0 to below 1")
     p = boltzmann(b, w)
-    exact = np.array([distribution[1] for distribution in one_body(p)])
-    means, iterations, change = _sigmoid(b), 0, math.inf
+    exact = namespace_of(p).stack([distribution[1] for distribution in one_body(p)])
+    few, matrix = to_host(b), to_host(w)  # for many small steps
+    means, iterations, change = _sigmoid(few), 0, math.inf
     while iterations < n_iter_max and change > tol:
         iterations += 1
-        moved = damping * means + (1 - damping) * _sigmoid(b + w @ means)
+        moved = damping * means + (1 - damping) * _sigmoid(few + matrix @ means)
         change, means = float(np.abs(moved - means).max()), moved
-    pairs = [(kl(p, q), kl(q, p)) for q in map(_product, (exact, means))]
-    return MeanField(exact, means, pairs[0], pairs[1], iterations)
+    approximate = place_of(p).take(means)
+    pairs = [(divergence(p, q), divergence(q, p)) for q in map(_product, (exact, approximate))]
+    return MeanField(exact, approximate, pairs[0], pairs[1], iterations)
 
 
-def _check_machine(bias: ArrayLike, weights: ArrayLike) -> tuple[Dense, Dense]:
+def _check_machine(bias: Any, weights: Any) -> tuple[Dense, Dense]:
+    check_pair(bias, weights, "bias", "weights")
     b, w = check_real(bias, "bias"), check_real(weights, "weights")
-    if b.ndim != 1 or len(b) > MOST:
-        raise ValueError(f"bias: got shape {b.shape}; give one number a unit, for at most {MOST} units")
-    if w.shape != (len(b),) * 2:
-        raise ValueError(f"weights: got shape {w.shape}; give a matrix of {len(b)} rows and columns")
-    if not np.array_equal(w, w.T) or np.diag(w).any():
+    xp, shape = namespace_of(b), tuple(b.shape)
+    if len(shape) != 1 or shape[0] > MOST:
+        raise ValueError(f"bias: got shape {shape}; give one number a unit, for at most {MOST} units")
+    if tuple(w.shape) != shape * 2:
+        raise ValueError(f"weights: got shape {tuple(w.shape)}; give a matrix of {shape[0]} rows and columns")
+    if not bool(xp.all(w == w.T)) or bool(xp.any(xp.linalg.diagonal(w) != 0)):
         raise ValueError("weights: the matrix is not symmetric with zeros on its diagonal; give one that is")
     return b, w
 
 
-def _product(means: Dense) -> Dense:
-    q: NDArray[np.float64] = np.ones(())
-    for mean in means:
-        q = np.multiply.outer(q, np.array([1 - mean, mean]))
-    return q
+def _product(means: Any) -> Dense:
+    pairs = [namespace_of(means).stack([1 - means[unit], means[unit]]) for unit in range(means.shape[0])]
+    return reduce(lambda q, pair: q[..., None] * pair, pairs)
 
 
-def _sigmoid(values: Dense) -> Dense:
+def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray([1 / (1 + math.exp(-v)) if v >= 0 else math.exp(v) / (1 + math.exp(v)) for v in values])

@@ -13,14 +13,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.geometry.coordinates import Dense, bingo_indices, check_positive, eta, sums_above, sums_below
-from tucket.metrics import kl
+from tucket.arrays.home import Home, namespace_of
+from tucket.geometry.checks import Dense, check_positive, divergence, place_of, precision, to_host, unfollowed
+from tucket.geometry.coordinates import bingo_indices, sums_above, sums_below
 from tucket.partition import Partition, one_a_mode
 
 __all__ = ["Legendre", "LegendreStep", "e_project", "legendre", "m_project", "many_body"]
@@ -29,7 +31,7 @@ MOST = 4000
 """Free parameters at most: their Fisher matrix must be held and solved."""
 
 ROUNDING = 1e-14
-"""What a divergence of distributions may be off by: below it the gradient tells more."""
+"""What a divergence of distributions may be off by at least: below it the gradient tells more."""
 
 Basis = Partition | ArrayLike
 
@@ -53,7 +55,7 @@ class Legendre:
 
 
 def legendre(
-    x: ArrayLike,
+    x: Any,
     basis: Basis,
     *,
     method: Literal["natural", "gradient"] = "natural",
@@ -87,48 +89,46 @@ def legendre(
     >>> np.allclose(found.tensor, np.outer(x.sum(1), x.sum(0)) / x.sum())
     True
     """
-    p = check_positive(x)
-    free = free_indices(basis, p.shape)
+    p = unfollowed(check_positive(x))
+    xp, free = namespace_of(p), free_indices(basis, tuple(p.shape))
     if method not in ("natural", "gradient"):
         raise ValueError(f"method: unknown {method!r}; give 'natural' or 'gradient'")
     if method == "natural" and len(free) > MOST:
         raise ValueError(f"basis: {len(free)} parameters are free; give at most {MOST}, or method='gradient'")
-    began, total = time.perf_counter(), float(p.sum())
-    p = p / total
-    where = tuple(free.T)
-    target, parameters = eta(p)[where], np.zeros(len(free))
-    q, step, steepest = _distribution(parameters, where, p.shape), 1.0, math.inf
-    divergence, trace, stopped = kl(p, q), [], "iterations"
+    began, total, rounding = time.perf_counter(), float(xp.sum(p)), max(ROUNDING, 4 * precision(p))
+    p, model = p / total, _Model.of(free, place_of(p), tuple(p.shape))
+    target, parameters = model.read(sums_above(p)), model.zeros[1:]
+    q, step, steepest = model.distribution(parameters), 1.0, math.inf
+    least, trace, stopped = divergence(p, q), [], "iterations"
     for iteration in range(1, n_iter_max + 1):
-        sums = eta(q)
-        gradient = target - sums[where]
-        slope = float(np.abs(gradient).max(initial=0.0))
+        sums = sums_above(q)
+        gradient = target - model.read(sums)
+        slope = _largest(gradient)
         if slope <= tol:
             stopped = "converged"
             break
-        direction = _solve(fisher(sums, free), gradient) if method == "natural" else gradient
+        direction = _solve(fisher(sums, model.free), gradient) if method == "natural" else gradient
         step = 1.0 if method == "natural" else 2 * step
         while True:
             ahead = parameters + step * direction
-            moved = _distribution(ahead, where, p.shape)
-            reached = kl(p, moved)
-            if reached <= divergence + ROUNDING or step < 1e-12:
+            moved = model.distribution(ahead)
+            reached = divergence(p, moved)
+            if reached <= least + rounding or step < 1e-12:
                 break
             step /= 2
-        if reached > divergence - ROUNDING and slope >= steepest / 2:  # only rounding errors are left
+        if reached > least - rounding and slope >= steepest / 2:  # only rounding errors are left
             stopped = "converged"
             break
-        parameters, q, divergence, steepest = ahead, moved, min(divergence, reached), min(steepest, slope)
-        trace.append(LegendreStep(iteration, total * divergence, time.perf_counter() - began))
+        parameters, q, least, steepest = ahead, moved, min(least, reached), min(steepest, slope)
+        trace.append(LegendreStep(iteration, total * least, time.perf_counter() - began))
         if callback:
             callback(trace[-1])
-    full = np.zeros(p.shape)
-    full[where] = parameters
-    full.flat[0] = np.log(q.flat[0]) + math.log(total)
-    return Legendre(total * q, full, tuple(trace), stopped)
+    scale = xp.log(xp.reshape(q, (-1,))[:1]) + math.log(total)
+    full = xp.concat([scale, xp.reshape(model.spread(parameters), (-1,))[1:]])
+    return Legendre(total * q, xp.reshape(full, p.shape), tuple(trace), stopped)
 
 
-def m_project(x: ArrayLike, basis: Basis) -> Dense:
+def m_project(x: Any, basis: Basis) -> Dense:
     """Return the m-projection: θ is 0 off the basis, and η is that of `x` on it. See `legendre` for the arguments.
 
     Examples
@@ -140,7 +140,7 @@ def m_project(x: ArrayLike, basis: Basis) -> Dense:
     return legendre(x, basis, tol=1e-14, n_iter_max=200).tensor
 
 
-def e_project(x: ArrayLike, basis: Basis, *, n_iter_max: int = 1000, tol: float = 1e-12) -> Dense:
+def e_project(x: Any, basis: Basis, *, n_iter_max: int = 1000, tol: float = 1e-12) -> Dense:
     """Return a tensor of the model that is nearest in the other direction: D(Q; x), at the total of `x`.
 
     The model is not convex for this; what is found, from the m-projection on, is the nearest around.
@@ -151,36 +151,34 @@ def e_project(x: ArrayLike, basis: Basis, *, n_iter_max: int = 1000, tol: float 
     >>> round(float(q.sum()), 6)
     10.0
     """
-    p = check_positive(x)
-    free = free_indices(basis, p.shape)
+    p = unfollowed(check_positive(x))
+    xp, free = namespace_of(p), free_indices(basis, tuple(p.shape))
     if len(free) > MOST:
         raise ValueError(f"basis: {len(free)} parameters are free; give at most {MOST}")
-    total, where = float(p.sum()), tuple(free.T)
+    total, model = float(xp.sum(p)), _Model.of(free, place_of(p), tuple(p.shape))
     p = p / total
-    parameters = legendre(p, basis, tol=1e-12, n_iter_max=200).theta[where]
-    q = _distribution(parameters, where, p.shape)
-    divergence = kl(q, p)
+    parameters = model.read(legendre(p, basis, tol=1e-12, n_iter_max=200).theta)
+    q = model.distribution(parameters)
+    least = divergence(q, p)
     for _ in range(n_iter_max):
-        sums, excess = eta(q), np.log(q / p)
+        sums, excess = sums_above(q), q * xp.log(q / p)
         # the covariance of each index's function with log(Q / P), which is the gradient
-        gradient = sums_above(q * excess)[where] - sums[where] * float((q * excess).sum())
-        if np.abs(gradient).max(initial=0.0) <= tol:
+        gradient = model.read(sums_above(excess)) - model.read(sums) * xp.sum(excess)
+        if _largest(gradient) <= tol:
             break
-        direction, step = _solve(fisher(sums, free), gradient), 1.0
-        while kl(moved := _distribution(parameters - step * direction, where, p.shape), p) > divergence:
+        direction, step = _solve(fisher(sums, model.free), gradient), 1.0
+        while divergence(moved := model.distribution(parameters - step * direction), p) > least:
             step /= 2
             if step < 1e-12:
-                return np.asarray(total * q)
-        gain = divergence - kl(moved, p)
-        parameters, q, divergence = parameters - step * direction, moved, divergence - gain
+                return total * q
+        gain = least - divergence(moved, p)
+        parameters, q, least = parameters - step * direction, moved, least - gain
         if gain <= ROUNDING / 100:
             break
-    return np.asarray(total * q)
+    return total * q
 
 
-def many_body(
-    x: ArrayLike, interactions: Iterable[Sequence[int]], *, n_iter_max: int = 10_000, tol: float = 1e-12
-) -> Dense:
+def many_body(x: Any, interactions: Iterable[Sequence[int]], *, n_iter_max: int = 10_000, tol: float = 1e-12) -> Dense:
     """Keep chosen interactions between modes: the nearest tensor with no others, by iterative proportional fitting.
 
     Each interaction is a set of modes, whose joint marginal is kept; what is not among them is made as independent as
@@ -194,19 +192,21 @@ def many_body(
     >>> np.allclose(q.sum(axis=2), x.sum(axis=2)), np.allclose(q.sum(axis=(0, 1)), x.sum(axis=(0, 1)))
     (True, True)
     """
-    p = check_positive(x, allow_zero=True)
-    total = float(p.sum())
+    p = unfollowed(check_positive(x, allow_zero=True))
+    xp = namespace_of(p)
+    total = float(xp.sum(p))
     sets = [_check_modes(modes, p.ndim) for modes in interactions]
     # every mode keeps its own marginal
     axes = [tuple(k for k in range(p.ndim) if k not in kept) for kept in {*sets, *((mode,) for mode in range(p.ndim))}]
-    q = np.full(p.shape, total / p.size)
+    q, enough = xp.full_like(p, total / math.prod(p.shape)), max(tol, 4 * precision(p)) * total
     for _ in range(n_iter_max if total else 0):
         worst = 0.0
         for others in axes:
-            wanted, found = p.sum(axis=others, keepdims=True), q.sum(axis=others, keepdims=True)
-            q = q * np.divide(wanted, found, where=found > 0, out=np.zeros_like(wanted))
-            worst = max(worst, float(np.abs(wanted - found).max()))
-        if worst <= tol * total:
+            wanted, found = xp.sum(p, axis=others, keepdims=True), xp.sum(q, axis=others, keepdims=True)
+            seen = found > 0
+            q = q * (xp.where(seen, wanted, xp.zeros_like(wanted)) / xp.where(seen, found, xp.ones_like(found)))
+            worst = max(worst, float(xp.max(xp.abs(wanted - found))))
+        if worst <= enough:
             break
     return q
 
@@ -225,7 +225,7 @@ def free_indices(basis: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
             raise ValueError(f"x has shape {shape}, but the partition is of shape {basis.shape}")
         marked = ~bingo_indices(basis)
     else:
-        given = np.asarray(basis)
+        given = to_host(basis)
         if given.dtype == bool:
             if given.shape != shape:
                 raise ValueError(f"x has shape {shape}, but the basis is of shape {given.shape}")
@@ -241,26 +241,62 @@ def free_indices(basis: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
     return np.argwhere(marked)
 
 
-def fisher(sums: Dense, free: NDArray[np.intp]) -> Dense:
+class _Model(NamedTuple):
+    """Free parameters, where their tensor is: their indices, one a row, and their places in the flat tensor.
+
+    `slots` says for each entry of the tensor which of them is its θ, counted from 1; 0 is none, for a θ of 0.
+    """
+
+    shape: tuple[int, ...]
+    free: Any
+    places: Any
+    slots: Any
+    zeros: Any
+
+    @classmethod
+    def of(cls, free: NDArray[np.intp], home: Home, shape: tuple[int, ...]) -> _Model:
+        places, slots = np.ravel_multi_index(tuple(free.T), shape), np.zeros(math.prod(shape), np.intp)
+        slots[places] = np.arange(1, len(free) + 1)
+        return cls(shape, *map(home.take, (free, places, slots, np.zeros(len(free) + 1))))
+
+    def read(self, values: Any) -> Dense:
+        """Return the entries of a tensor at the free indices."""
+        xp = namespace_of(values)
+        return xp.take(xp.reshape(values, (-1,)), self.places)
+
+    def spread(self, parameters: Any) -> Dense:
+        """Return θ."""
+        xp = namespace_of(parameters)
+        return xp.reshape(xp.take(xp.concat([self.zeros[:1], parameters]), self.slots), self.shape)
+
+    def distribution(self, parameters: Any) -> Dense:
+        """Return the distribution of some natural parameters."""
+        xp, logs = namespace_of(parameters), sums_below(self.spread(parameters))
+        q = xp.exp(logs - xp.max(logs))
+        return q / xp.sum(q)
+
+
+def fisher(sums: Any, free: Any) -> Dense:
     """Return the Fisher matrix of the free parameters, from η."""
-    flat = np.zeros((len(free),) * 2, np.intp)
-    for size, indices in zip(sums.shape, free.T):
-        flat = flat * size + np.maximum.outer(indices, indices)
-    own = sums[tuple(free.T)]
-    return np.asarray(sums.ravel()[flat] - np.outer(own, own))
+    xp = namespace_of(sums)
+    joined: Any = 0
+    for mode, size in enumerate(sums.shape):
+        indices = free[:, mode]
+        joined = joined * size + xp.maximum(indices[:, None], indices[None, :])
+    above = xp.reshape(xp.take(xp.reshape(sums, (-1,)), xp.reshape(joined, (-1,))), joined.shape)
+    own = xp.linalg.diagonal(above)
+    return above - own[:, None] * own[None, :]
 
 
-def _solve(matrix: Dense, vector: Dense) -> Dense:
-    try:
-        return np.asarray(np.linalg.solve(matrix, vector))
-    except np.linalg.LinAlgError:
-        return np.asarray(np.linalg.lstsq(matrix, vector)[0])
+def _solve(matrix: Any, vector: Any) -> Dense:
+    xp = namespace_of(matrix)
+    with suppress(np.linalg.LinAlgError, RuntimeError):  # the latter is torch's
+        found = xp.linalg.solve(matrix, vector)
+        if bool(xp.all(xp.isfinite(found))):
+            return found
+    return place_of(matrix).take(np.linalg.lstsq(to_host(matrix), to_host(vector))[0])
 
 
-def _distribution(parameters: Dense, where: tuple[Any, ...], shape: tuple[int, ...]) -> Dense:
-    """Return the distribution of some natural parameters."""
-    logs = np.zeros(shape)
-    logs[where] = parameters
-    logs = sums_below(logs)
-    q = np.exp(logs - logs.max())
-    return np.asarray(q / q.sum())
+def _largest(vector: Any) -> float:
+    xp = namespace_of(vector)
+    return float(xp.max(xp.abs(vector))) if vector.shape[0] else 0.0

@@ -1,0 +1,127 @@
+"""What may go into the geometry: real tensors of any library, which stay where they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of, same_home
+from tucket.arrays.pure import as_float
+from tucket.kernels import foreign
+from tucket.metrics import kl
+from tucket.sources.dense import as_tensor, check_shape
+
+__all__ = [
+    "Dense",
+    "check_pair",
+    "check_positive",
+    "check_real",
+    "divergence",
+    "first_index",
+    "number_at",
+    "place_of",
+    "precision",
+    "to_host",
+    "unfollowed",
+]
+
+Dense = NDArray[np.float64] | Any
+"""An array of NumPy's in float64, or one of another library, in the widest floats that it has."""
+
+
+def check_pair(first: Any, second: Any, *names: str) -> None:
+    """Refuse two arrays that are not of the same library and on the same device."""
+    homes = home_of(first), home_of(second)
+    if not same_home(*homes):
+        raise ValueError(
+            f"{names[1]} is of {homes[1] or 'NumPy'}, but {names[0]} of {homes[0] or 'NumPy'}; bring one to the other"
+        )
+
+
+def check_positive(x: Any, name: str = "x", allow_zero: bool = False) -> Dense:
+    """Return a tensor in floats, of which every entry is positive."""
+    tensor = _as_floats(x, name)
+    least = "not negative" if allow_zero else "positive, since its logarithm is taken"
+    good = (tensor >= 0) if allow_zero else (tensor > 0)
+    return _check(tensor, good, name, f"every entry must be finite and {least}")
+
+
+def check_real(values: Any, name: str) -> Dense:
+    """Return parameters in floats, all finite."""
+    return _check(_as_floats(values, name), True, name, "give finite numbers")
+
+
+def _as_floats(x: Any, name: str) -> Dense:
+    home = home_of(x)
+    if home is None:
+        return as_tensor(x, name).astype(np.float64, copy=False)
+    check_array(x, name)
+    check_shape(tuple(x.shape), name)
+    return as_float(home, x)
+
+
+def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
+    xp = namespace_of(tensor)
+    bad = ~(xp.isfinite(tensor) & good)
+    try:
+        found = bool(xp.any(bad))
+    except TypeError:  # of JAX's, which has no values yet
+        raise _explain_followed(name) from None
+    if found:
+        where = first_index(bad)
+        raise ValueError(f"{name}{list(where)} is {number_at(tensor, where)}; {rule}")
+    return tensor
+
+
+def first_index(marked: Any) -> tuple[int, ...]:
+    """Return the first marked index."""
+    xp = namespace_of(marked)
+    flat = int(xp.argmax(xp.astype(marked, xp.int8)))
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(marked.shape)))
+
+
+def number_at(tensor: Any, index: tuple[int, ...]) -> float:
+    """Return an entry."""
+    return float(unfollowed(tensor[index]))
+
+
+def unfollowed(tensor: Any, name: str = "x") -> Any:
+    """Return a tensor that its library does not follow for a gradient."""
+    if hasattr(tensor, "detach"):
+        return tensor.detach()
+    if is_traced(tensor):
+        raise _explain_followed(name)
+    return tensor
+
+
+def _explain_followed(name: str) -> TypeError:
+    return TypeError(
+        f"{name} is followed by JAX, for a gradient or a compiled function, and this looks at its values; "
+        f"call it outside of jax.grad and jax.jit"
+    )
+
+
+def place_of(array: Any) -> Home:
+    """Return where an array lives, NumPy's too."""
+    return home_of(array) or Home(np, "cpu")
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """Return a small array as one of NumPy's."""
+    return np.asarray(array) if home_of(array) is None else foreign.bring(array)
+
+
+def divergence(p: Any, q: Any) -> float:
+    """Return the divergence of two distributions that are in the same place; infinity where one is not a number."""
+    if home_of(p) is None:
+        return kl(p, q)
+    found, _ = foreign.divergence(p, lambda box: q[box])
+    return math.inf if math.isnan(found) else max(0.0, found)
+
+
+def precision(tensor: Any) -> float:
+    """Return the step from 1 to the next larger number that a tensor can hold."""
+    return float(namespace_of(tensor).finfo(tensor.dtype).eps)
