@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from tucket.kernels import gpu as kernels  # noqa: E402
 from tucket.kernels import gpu_plan as plans  # noqa: E402
 from tucket.kernels import plain  # noqa: E402
+from tucket.updates.data import Data  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
@@ -238,3 +239,17 @@ def test_few_plans_are_kept() -> None:
     for rank in range(1, 30):
         kernels.block_sums(x, tk.Partition.uniform((40, 3), (rank, 1)), None)
     assert len(plans._plans) <= plans.PLANS
+
+
+@pytest.mark.parametrize(("count", "rank"), [(5, 1), (7, 3), (3, 33)])
+def test_rows_descend_as_on_the_host(count: int, rank: int) -> None:
+    rng = np.random.default_rng(0)
+    core, targets, rows = rng.random((rank, 2 * rank)), rng.normal(size=(count, rank)), rng.random((count, rank))
+    core[0] = 0 if rank > 1 else 1  # a component without mass stays as it is
+    gram = core @ core.T
+    expected = Data(rows).descend_rows(targets, gram, rows, 30, 1e-6)
+    there = [torch.from_numpy(array).to(DEVICE) for array in (targets, gram, rows)]
+    found = kernels.descend_rows(there[0], there[1], there[2], 30, 1e-6).cpu().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert (found == 0).any()
+    np.testing.assert_array_equal(there[2].cpu().numpy(), rows)

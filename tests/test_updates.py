@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,9 @@ from strategies import tensors
 from tucket.updates import data as pieces
 from tucket.updates.data import Data
 from tucket.updates.divergence import Divergence, to_mixture
-from tucket.updates.least_squares import LeastSquares, nearest_core
+from tucket.updates.least_squares import LeastSquares
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
+from tucket.updates.nearest import eigenvalue_bound, multiply_by_all, nearest
 
 Model = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
 
@@ -152,8 +155,9 @@ def test_the_nearest_core_is_the_best() -> None:
     factors = [rng.random((6, 2)), rng.random((7, 3)), rng.random((5, 2))]
     x = rng.random((6, 7, 5))
     grams = [factor.T @ factor for factor in factors]
+    multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
     target = Data(x).contract(dict(enumerate(factors)))
-    core, objective = nearest_core(target, grams, np.ones((2, 3, 2)), 20_000)
+    core, objective = nearest(target, multiply, bound, np.ones((2, 3, 2)), 20_000)
     gradient = Data(oracles.expand(core, factors)).contract(dict(enumerate(factors))) - target
     assert np.abs(gradient[core > 0]).max() < 1e-6
     assert gradient.min() > -1e-6

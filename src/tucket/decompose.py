@@ -10,8 +10,9 @@ from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 
+from tucket.arrays.home import namespace_of
 from tucket.arrays.model import deliver, here
 from tucket.blocks import as_index
 from tucket.fit import Fit, Run, Step
@@ -20,11 +21,11 @@ from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
 from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
-from tucket.sources import as_dense, as_source
+from tucket.sources import Source, as_dense, as_source
 from tucket.sources.dense import check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
-from tucket.updates.data import Data, Parts
+from tucket.updates.algebra import Parts, quotient, share
 from tucket.updates.divergence import Divergence, to_mixture
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
@@ -41,7 +42,7 @@ FLOOR = 1e-3
 
 LOSSES = ("kl", "ls")
 
-Begin = Callable[[Data], Parts]
+Begin = Callable[[Level], Any]  # from a level to a model; None if that would take too long
 
 
 def ntd(
@@ -116,8 +117,8 @@ def ntd(
     >>> core, factors = fit.model
     """
     began = time.perf_counter()
-    tensor, source = as_dense(x), as_source(x)
-    axes, home = source.axes, source.home
+    source = as_source(x)
+    tensor, axes, home = as_dense(x), source.axes, source.home
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")
@@ -125,30 +126,33 @@ def ntd(
         if told != ("auto", 200, 1e-4, "auto", None):
             raise ValueError(f"preset={preset!r} has its own init, n_iter_max, tol and multilevel; leave them out")
         init, n_iter_max, tol, multilevel = "hosvd", 10, 1e-4, False
-    given = None if isinstance(init, str) else _check_model(init, tensor)
+    given = None if isinstance(init, str) else _check_model(init, source)
     starts = choose(init, STARTS, "init") if isinstance(init, str) else ()
-    ranks = _check_ranks(rank, tensor, given.rank if given else None)
+    ranks = _check_ranks(rank, source.shape, given.rank if given else None)
     run = Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
     generator, threads, target = check_rng(0 if rng is None else rng), check_workers(workers), check_dtype(dtype)
-    last = _check_finest(finest, multilevel, tensor, ranks)
+    last = _check_finest(finest, multilevel, source, ranks)
     with without_threads_of_blas:
         pyramid = make_pyramid(tensor, ranks, last, bool(multilevel) and given is None, loss == "kl", threads)
         if pyramid.total == 0:
             run.tell(0, 0.0)
-            parts: Parts = (np.zeros(ranks), [np.zeros(extent) for extent in zip(tensor.shape, ranks)])
+            nothing = [np.zeros(ranks), *(np.zeros(extent) for extent in zip(source.shape, ranks))]
+            core, *factors = map(pyramid.data.take, nothing)
+            parts: Parts = (core, factors)
         elif given is None:
             parts = _descend(run, pyramid, [partial(start, rank=ranks, rng=generator) for start in starts], loss)
         else:
             parts = _improve(run, pyramid, given, generator, loss)
-    model = Tucker(parts[0] / pyramid.scale, parts[1], axes)
     levels = tuple(level.partition.rank for level in pyramid.levels)
-    return Fit(deliver(_cast(model, target, run, tensor, loss), home), tuple(run.trace), run.stopped, levels)
+    core, *factors = pyramid.data.bring([parts[0] / pyramid.scale, *parts[1]])
+    model = _cast(Tucker(core, factors, axes), target, run, tensor, loss, pyramid.total / pyramid.scale)
+    return Fit(deliver(model, home), tuple(run.trace), run.stopped, levels)
 
 
 def _improve(run: Run, pyramid: Pyramid, given: Tucker, rng: np.random.Generator, loss: str) -> Parts:
     """Go on from a given model, and return nothing worse than it."""
     core, factors = to_mixture(*pyramid.whole.restrict(given))
-    if not 0 < core.sum() < math.inf:
+    if not 0 < float(namespace_of(core).sum(core)) < math.inf:
         raise ValueError("init: the model has no mass, or too much to be summed; give one near the tensor")
     if loss == "kl":
         *_, divergence = Divergence(pyramid.whole.data, pyramid.total).slopes(core, factors)
@@ -189,21 +193,24 @@ def _choose_start(run: Run, pyramid: Pyramid, starts: Sequence[Begin], loss: str
     level = pyramid.levels[0]
     first, *others = starts
     if not others:
-        return first(level.data)
+        parts: Parts = first(level)
+        return parts
 
-    def attempt(parts: Parts, is_known: bool) -> tuple[float, Parts]:
-        found, error = _squares(run, level, 0, parts, is_known, ROUGH, TRIAL)
-        if loss == "kl":
-            error = Divergence(level.data, pyramid.total).slopes(*_mixed(found, level, pyramid.total))[2]
-        return error, found
+    def loss_of(parts: Parts, error: float) -> float:
+        if loss == "ls":
+            return error
+        return Divergence(level.data, pyramid.total).slopes(*_mixed(parts, level, pyramid.total))[2]
 
-    least, best = attempt(first(level.data), loss == "ls")
+    best, error = _squares(run, level, 0, first(level), loss == "ls", ROUGH, TRIAL)
+    if run.stopped == "budget":
+        return best
+    least = loss_of(best, error)
     for other in others:
         if run.stopped == "budget":
             break
-        parts = other(level.data)
-        if parts[0].any():
-            error, found = attempt(parts, False)
+        if (other_parts := other(level)) is not None:
+            found, error = _squares(run, level, 0, other_parts, False, ROUGH, TRIAL)
+            error = loss_of(found, error)
             if error < least:
                 least, best = error, found
     run.tell(0, least if loss == "ls" else (least + level.offset) / pyramid.scale)
@@ -223,10 +230,7 @@ def _squares(
     scaled = [factor * weights[:, None] for factor, weights in zip(parts[1], metric)]
     updates = least_squares_updates(problem, parts[0], scaled) if run.is_paper else problem.descend(parts[0], scaled)
     core, scaled, distance = run.follow(updates, depth, relative_error, tolerance, most, is_loss)
-    factors = [
-        np.divide(factor, weights[:, None], where=weights[:, None] > 0, out=np.zeros_like(factor))
-        for factor, weights in zip(scaled, metric)
-    ]
+    factors = [quotient(factor, weights[:, None]) for factor, weights in zip(scaled, metric)]
     return (core, factors), relative_error(distance)
 
 
@@ -241,6 +245,8 @@ def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Par
         tolerance = run.tolerance * pyramid.total / pyramid.scale
         return run.follow(divergence_updates(problem, *start), depth, whole, tolerance)[:2]
     updates = problem.descend(*_mixed(found, level, pyramid.total))
+    if found is start:
+        return run.follow(updates, depth, whole, run.tolerance)[:2]
     reached = next(updates)
     before = Divergence(first.data, pyramid.total).slopes(*_mixed(start, first, pyramid.total))[2] + first.offset
     if before < reached[2] + level.offset:
@@ -254,13 +260,14 @@ def _divergence(run: Run, pyramid: Pyramid, level: Level, depth: int, found: Par
 def _mixed(parts: Parts, level: Level, total: float) -> Parts:
     """Return a mixture of the given total, with a little of the rank-1 model in every component."""
     core, factors = to_mixture(*parts)
-    core = (1 - FLOOR) * total / (core.sum() or 1.0) * core + FLOOR * total / core.size
+    mass = namespace_of(core).sum(core)
+    core = share((1 - FLOOR) * total * core, mass) + FLOOR * total / math.prod(core.shape)
     return core, [
         (1 - FLOOR) * factor + FLOOR / total * masses[:, None] for factor, masses in zip(factors, level.measures)
     ]
 
 
-def _check_model(init: object, tensor: NDArray[Any]) -> Tucker:
+def _check_model(init: object, source: Source) -> Tucker:
     """Return the model to start from."""
     if isinstance(init, Fit):
         init = init.model
@@ -275,14 +282,14 @@ def _check_model(init: object, tensor: NDArray[Any]) -> Tucker:
         model = Tucker(core, factors)
     except (TypeError, ValueError) as error:
         raise type(error)(f"init: {error}") from None
-    check_shape_match(tensor, model.shape, "the model of init")
+    check_shape_match(source, model.shape, "the model of init")
     return model
 
 
-def _check_ranks(rank: Rank | None, tensor: NDArray[Any], known: tuple[int, ...] | None) -> tuple[int, ...]:
+def _check_ranks(rank: Rank | None, shape: tuple[int, ...], known: tuple[int, ...] | None) -> tuple[int, ...]:
     if rank is None and known is None:
         raise TypeError("rank is missing; give an int, or one a mode with None where a mode keeps its size")
-    ranks = known if rank is None else check_rank(rank, tensor.shape)
+    ranks = known if rank is None else check_rank(rank, shape)
     if known is not None and ranks != known:
         raise ValueError(f"rank {ranks} contradicts the model of init, which has {known}; leave rank out")
     assert ranks is not None
@@ -307,16 +314,14 @@ def check_budget(budget: object) -> float:
     return float(budget)
 
 
-def _check_finest(
-    finest: object, multilevel: object, tensor: NDArray[Any], rank: tuple[int, ...]
-) -> int | Partition | None:
+def _check_finest(finest: object, multilevel: object, source: Source, rank: tuple[int, ...]) -> int | Partition | None:
     """Return the blocks of the finest level, or its cells, or None for single indices."""
     if not (isinstance(multilevel, (bool, np.bool)) or (isinstance(multilevel, str) and multilevel == "auto")):
         raise ValueError(f"multilevel: got {multilevel!r}; give 'auto', True or False")
     if finest is None:
-        return SKETCH if multilevel == "auto" and tensor.size > FULL else None
+        return SKETCH if multilevel == "auto" and source.size > FULL else None
     if isinstance(finest, Partition):
-        check_shape_match(tensor, finest.shape, "the partition finest")
+        check_shape_match(source, finest.shape, "the partition finest")
         for mode, (cells, r) in enumerate(zip(finest.rank, rank)):
             if cells < r:
                 raise ValueError(f"finest: mode {mode} has {cells} blocks for rank {r}; give at least that many")
@@ -327,7 +332,7 @@ def _check_finest(
     return most
 
 
-def _cast(model: Tucker, dtype: np.dtype[Any], run: Run, tensor: NDArray[Any], loss: str) -> Tucker:
+def _cast(model: Tucker, dtype: np.dtype[Any], run: Run, tensor: Any, loss: str, total: float) -> Tucker:
     """Return the model in another type, in which what is too small to be told from 0 is 0, if that costs nothing."""
     if dtype == model.dtype:
         return model
@@ -335,6 +340,6 @@ def _cast(model: Tucker, dtype: np.dtype[Any], run: Run, tensor: NDArray[Any], l
     core, *factors = (np.where(part < least, 0.0, part) for part in (model.core, *model.factors))
     cast = Tucker(core, factors).astype(dtype)
     now = cast.kl(tensor) if loss == "kl" else cast.relative_error(tensor)
-    if now > run.trace[-1].loss + 1e-3 * (float(tensor.sum(dtype=np.float64)) if loss == "kl" else 1):
+    if now > run.trace[-1].loss + 1e-3 * (total if loss == "kl" else 1):
         raise ValueError(f"dtype: in {dtype} the loss is {now:.3g} instead of {run.trace[-1].loss:.3g}; keep float64")
     return cast

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.tucker import Tucker
-from tucket.updates.data import Matrix
+from tucket.updates.algebra import Matrix
 
 __all__ = ["Fit", "Run", "Step"]
 

@@ -30,13 +30,14 @@ from tucket.search import Limits, descend, reassign, tensor_correlation, unfoldi
 from tucket.sources import as_source
 from tucket.sources.dense import Array
 from tucket.statistics import Statistics
-from tucket.updates.data import Data, Matrix, Parts
+from tucket.updates.algebra import Matrix, Parts, quotient
+from tucket.updates.far import AnyData, data_of
 from tucket.updates.least_squares import LeastSquares
 
 __all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid", "to_unit"]
 
-COARSEST = 1 << 19
-"""Cells up to which a level is not seen through a coarser one first."""
+COARSEST, FAR_COARSEST = 1 << 19, 1 << 22
+"""Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
 
 KEPT = 0.5
 """Share of the information that a coarser level must keep to be of use."""
@@ -52,13 +53,14 @@ SEARCH = 1 << 34
 class Level:
     """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
 
-    `offset` is the distance of the whole tensor from its own blocks, spread out: a divergence, or a squared one.
+    The masses are the measures, on the host. `offset` is the distance of the whole tensor from its own blocks, spread
+    out: a divergence, or a squared one.
     `kept` is the total correlation of the block sums, and `by_mass` says which of the measures it is.
     """
 
     partition: Partition
-    data: Data
-    measures: tuple[Matrix, ...]
+    data: AnyData
+    masses: tuple[NDArray[np.float64], ...]
     offset: float
     kept: float
     by_mass: bool
@@ -68,7 +70,7 @@ class Level:
         """The offset as a squared distance in the metric: of a divergence near enough, to second order."""
         if not self.by_mass:
             return self.offset
-        return 2 * self.offset / float(self.measures[0].sum()) ** (len(self.measures) - 1)
+        return 2 * self.offset / float(self.masses[0].sum()) ** (len(self.masses) - 1)
 
     @cached_property
     def squares(self) -> LeastSquares:
@@ -76,22 +78,31 @@ class Level:
         return LeastSquares(self.data, self.metric)
 
     @cached_property
+    def measures(self) -> list[Matrix]:
+        """The measure of the blocks of each mode."""
+        return self.data.take_all(self.masses)
+
+    @cached_property
     def metric(self) -> list[Matrix]:
         """Weights of the blocks of each mode by which a difference of sums counts: none without measure."""
-        return [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.measures]
+        roots = [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.masses]
+        return self.data.take_all(roots)
 
     def prolong(self, factors: Sequence[Matrix], fine: Level) -> list[Matrix]:
         """Spread the rows of the factors over the blocks of a finer level."""
-        quotient = fine.partition.quotient(self.partition)
+        if fine is self:
+            return list(factors)
+        modes = fine.partition.quotient(self.partition).modes
         return [
-            blocks.expand(factor * np.square(weights)[:, None]) * measure[:, None]
-            for factor, weights, blocks, measure in zip(factors, self.metric, quotient.modes, fine.measures)
+            self.data.expand(blocks, quotient(factor, coarse[:, None])) * measure[:, None]
+            for factor, coarse, blocks, measure in zip(factors, self.measures, modes, fine.measures)
         ]
 
     def restrict(self, model: Model) -> Parts:
         """Return the block sums of a model of the whole tensor, as a model."""
-        factors = zip(self.partition.modes, model.dense_factors())
-        return model.core * np.float64(self.data.scale), [blocks.sum(factor) for blocks, factor in factors]
+        take, factors = self.data.take, zip(self.partition.modes, model.dense_factors())
+        core = take(model.core * np.float64(self.data.scale))
+        return core, [take(blocks.sum(factor)) for blocks, factor in factors]
 
 
 class Pyramid:
@@ -102,13 +113,13 @@ class Pyramid:
     """
 
     def __init__(
-        self, tensor: NDArray[Any], statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
+        self, tensor: Any, statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
     ) -> None:
-        self.scale = unit_scale(statistics.total / tensor.size)
-        self.data = Data(tensor, self.scale, workers)
+        self.scale = unit_scale(statistics.total / math.prod(tensor.shape))
+        self.data = data_of(tensor, self.scale, workers)
         self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
         self.information = tensor_correlation(statistics)
-        self.whole = self._level(Partition.uniform(tensor.shape, tensor.shape))
+        self.whole = self._level(Partition.uniform(self.data.shape, self.data.shape))
         levels = [
             self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
         ]
@@ -117,24 +128,24 @@ class Pyramid:
     def _level(self, partition: Partition) -> Level:
         if self.by_mass:
             marginals = self.statistics.marginals
-            measures = tuple(blocks.sum(m) * self.scale for blocks, m in zip(partition.modes, marginals))
+            masses = tuple(blocks.sum(m) * self.scale for blocks, m in zip(partition.modes, marginals))
         else:
-            measures = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
+            masses = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
         if all(blocks.is_whole for blocks in partition.modes):
-            return Level(partition, self.data, measures, 0.0, self.information, self.by_mass)
+            return Level(partition, self.data, masses, 0.0, self.information, self.by_mass)
         core = self.statistics.coarsen(partition).core
-        level = Level(partition, replace(self.data, tensor=core), measures, 0.0, total_correlation(core), self.by_mass)
+        level = Level(partition, self.data.about(core), masses, 0.0, total_correlation(core), self.by_mass)
         lost = self.total * (self.information - level.kept) if self.by_mass else self._square_sum() - level.squares.norm
         return replace(level, offset=max(0.0, lost))
 
     def _square_sum(self) -> float:
         if self.scale == 1.0 and self.statistics.moments:
             return self.statistics.moments.v_squared
-        return self.data.square_sum([np.ones(size) for size in self.data.shape])
+        return self.data.square_sum([self.data.take(np.ones(size)) for size in self.data.shape])
 
 
 def make_pyramid(
-    tensor: NDArray[Any],
+    tensor: Any,
     rank: Sequence[int],
     finest: Partition | int | None,
     coarse: bool,
@@ -145,13 +156,15 @@ def make_pyramid(
 
     The finest has these blocks, or at most so many cells, or else a cell for every entry.
     """
-    whole = Partition.uniform(tensor.shape, tensor.shape)
-    if isinstance(finest, int) and finest < tensor.size:
+    shape = tuple(tensor.shape)
+    whole = Partition.uniform(shape, shape)
+    if isinstance(finest, int) and finest < math.prod(shape):
         statistics = sketch(tensor, rank, finest, workers)
         return Pyramid(tensor, statistics, [statistics.partition], by_mass, workers)
     last = finest if isinstance(finest, Partition) else whole
-    partitions = list(coarser_and_coarser(last, rank, COARSEST)) if coarse else [last]
-    seen = next((partition for partition in partitions if partition != whole), Partition.uniform(tensor.shape, 1))
+    most = COARSEST if isinstance(tensor, np.ndarray) else FAR_COARSEST
+    partitions = list(coarser_and_coarser(last, rank, most)) if coarse else [last]
+    seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
     statistics = collect(tensor, seen, moments=True, workers=workers)
     return Pyramid(tensor, statistics, partitions[::-1], by_mass, workers)
 
@@ -195,23 +208,24 @@ def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[i
     return sizes
 
 
-def sketch(tensor: NDArray[Any], rank: Sequence[int], most: int, workers: int) -> Statistics:
+def sketch(tensor: Any, rank: Sequence[int], most: int, workers: int) -> Statistics:
     """Return the statistics of a large tensor under about so many cells that keep much of its information.
 
     Four looks. One at blocks of neighbours, which tells of few blocks of every mode that are of some use; two at
     each mode whole against the few blocks of the others, which tell which of its indices are alike; and one at the
     blocks of those.
     """
-    uniform = Partition.uniform(tensor.shape, sketch_sizes(tensor.shape, rank, most))
+    shape = tuple(tensor.shape)
+    uniform = Partition.uniform(shape, sketch_sizes(shape, rank, most))
     plain = collect(tensor, uniform, moments=True, workers=workers)
     start = Partition.uniform(uniform.rank, rank)
-    few = uniform.compose(descend(Array(plain.core), start, [reassign] * tensor.ndim, Limits(sweeps=2), workers)[0])
-    fine, modes = uniform, [mode for mode, size in enumerate(tensor.shape) if uniform[mode].rank < size]
+    few = uniform.compose(descend(Array(plain.core), start, [reassign] * len(shape), Limits(sweeps=2), workers)[0])
+    fine, modes = uniform, [mode for mode, size in enumerate(shape) if uniform[mode].rank < size]
     for is_second in (False, True):
         seen = few
         for mode, rows in zip(modes, unfoldings(as_source(tensor), seen, modes, workers)):
             few = few.replace(mode, reassign(rows, few[mode], workers))
-            if is_second and rows.size * uniform[mode].rank <= SEARCH:
+            if is_second and math.prod(rows.shape) * uniform[mode].rank <= SEARCH:
                 fine = fine.replace(mode, reassign(rows, uniform[mode], workers))
     found = collect(tensor, fine, workers=workers)
     if total_correlation(found.core) < total_correlation(plain.core):

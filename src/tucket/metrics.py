@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tucket.arrays.home import check_array, home_of, on_host, same_home
 from tucket.kernels import foreign
-from tucket.sources.dense import as_tensor, check_shape_match, check_values, slabs
+from tucket.partition import Partition
+from tucket.sources.dense import as_tensor, check_shape, check_shape_match, check_values, slabs
 from tucket.sources.foreign import explain_foreign
 
 __all__ = ["error_ratio", "kl", "kl_sum", "relative_error", "square_sum", "total_correlation"]
@@ -49,8 +50,7 @@ def relative_error(p: Any, q: Any) -> float:
     """
     if _is_abroad(p, q):
         there, part_of = _pair_abroad(p, q)
-        largest = max(foreign.largest(there), foreign.largest(q))
-        residual, norm, _ = foreign.misfit(there, part_of, 2.0 ** round(math.log2(largest)) if largest else 1.0)
+        residual, norm, _ = foreign.misfit(there, part_of, _unit(max(foreign.largest(there), foreign.largest(q))))
         return error_ratio(residual, norm)
     first, second = _pair(p, q)
     scale = max(float(first.max()), float(second.max()))
@@ -61,7 +61,7 @@ def relative_error(p: Any, q: Any) -> float:
     )
 
 
-def total_correlation(p: ArrayLike) -> float:
+def total_correlation(p: Any) -> float:
     r"""Information, in nats, that the modes hold about each other.
 
     .. math:: TC(P) = \sum_k H(m_k / S) - H(P / S)
@@ -74,6 +74,8 @@ def total_correlation(p: ArrayLike) -> float:
     >>> total_correlation([[1, 0], [0, 1]]) == math.log(2)
     True
     """
+    if _is_abroad(p):
+        return _total_correlation_abroad(p)
     tensor = check_values(as_tensor(p, "p"), "p")
     axes = set(range(tensor.ndim))
     top = float(tensor.max()) or 1.0  # a sum of entries up to 1 cannot overflow
@@ -120,6 +122,26 @@ def _entropy(p: NDArray[np.float64]) -> float:
 def _is_abroad(*arrays: Any) -> bool:
     """Say whether an array is of another library, and not in the memory of the host."""
     return any(home_of(array) is not None and on_host(array) is None for array in arrays)
+
+
+def _unit(largest: float) -> float:
+    """Return a power of two of the size of the largest entry."""
+    return 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
+
+
+def _total_correlation_abroad(p: Any) -> float:
+    check_array(p, "p")
+    shape = tuple(p.shape)
+    check_shape(shape, "p")
+    unit = _unit(foreign.largest(p))
+    sums = foreign.block_sums(p, Partition.uniform(shape, 1), unit)
+    if sums.has_negative or not sums.is_finite() or sums.moments is None:
+        raise explain_foreign(p, [0] * len(shape), "p")
+    total = float(sums.core.sum())
+    if total == 0:
+        return 0.0
+    joint = math.log(total / unit) - sums.moments.v_log_v / total
+    return max(0.0, sum(_entropy(marginal / total) for marginal in sums.marginals) - joint)
 
 
 def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:

@@ -22,11 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import kernels
+from tucket.arrays import pure
+from tucket.arrays.home import home_of, namespace_of
 from tucket.blocks import Blocks
+from tucket.kernels import foreign
 from tucket.kernels.threads import check_workers, in_order
 from tucket.metrics import total_correlation
 from tucket.partition import Partition
 from tucket.passes import Unfoldings, block_sums
+from tucket.sources.foreign import Foreign
 from tucket.sources.source import Report, Source
 from tucket.statistics import Statistics
 
@@ -34,6 +38,7 @@ __all__ = [
     "Limits",
     "Step",
     "clusters",
+    "count_entries",
     "descend",
     "reassign",
     "search",
@@ -64,8 +69,8 @@ LONG = 1_000_000_000
 TOLERANCE = 1e-3
 """A sweep of free blocks, or a long one, that gains less than this share of the information kept is the last."""
 
-FORBIDDEN = -1e300
-"""A logarithm below all others, which times no mass is still none."""
+FORBIDDEN, FORBIDDEN_SINGLE = -1e300, -1e30
+"""A logarithm below all others, which times no mass is still none, in float64 and in float32."""
 
 CHUNK = 1 << 22
 """Scores of indices against blocks that are held at a time."""
@@ -74,7 +79,8 @@ DENSE = 1 << 25
 """Cells of an unfolding of a sparse tensor up to which it is held dense."""
 
 Unfolding = Any
-"""An array of one row an index and one column for every block of the other modes; or a sparse matrix of SciPy's."""
+"""An array of one row an index and one column for every block of the other modes, also of another library's; or a
+sparse matrix of SciPy's."""
 
 
 def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
@@ -86,6 +92,7 @@ def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     from tucket.kernels import scores
 
     size, rank = unfolding.shape[0], blocks.rank
+    unfolding = _here(unfolding)
     if not isinstance(unfolding, np.ndarray):  # seen through as many uniform blocks as can be held dense
         grid = Blocks.uniform(size, min(size, max(rank, DENSE // unfolding.shape[1])))
         start = Blocks.uniform(grid.rank, rank)
@@ -140,9 +147,10 @@ def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     Never worse than what is given.
     """
     found = reassign(unfolding, blocks, workers)
-    if unfolding.size * blocks.rank > SINGLE or not isinstance(unfolding, np.ndarray):
+    if count_entries(unfolding) * blocks.rank > SINGLE:
         return found
-    return Blocks.from_labels(_move_one_by_one(unfolding, found.labels))
+    rows = _here(unfolding)
+    return Blocks.from_labels(_move_one_by_one(rows, found.labels)) if isinstance(rows, np.ndarray) else found
 
 
 def reassign(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:  # noqa: ARG001
@@ -151,7 +159,7 @@ def reassign(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks: 
     Never worse than what is given. A block that is left empty takes the index that fits its own block worst.
     """
     labels = blocks.labels
-    for _ in range(5 if unfolding.size * blocks.rank < LONG else 1):
+    for _ in range(5 if count_entries(unfolding) * blocks.rank < LONG else 1):
         moved = _reassign(unfolding, labels, blocks.rank)
         if np.array_equal(moved, labels):
             break
@@ -172,22 +180,47 @@ def _move_one_by_one(unfolding: Unfolding, labels: NDArray[np.intp]) -> NDArray[
 def _reassign(unfolding: Unfolding, labels: NDArray[np.intp], rank: int) -> NDArray[np.intp]:
     """Move every index at once to the block whose distribution fits its row best."""
     core = add_rows(unfolding, Blocks.from_labels(labels))
-    mass = core.sum(axis=1, keepdims=True)
-    logs = np.log(core, where=core > 0, out=np.zeros_like(core))
-    logs -= np.log(mass, where=mass > 0, out=np.zeros_like(mass))
-    logs[core == 0] = FORBIDDEN  # a block without mass there is no choice for a row that has some
+    xp = namespace_of(core)
+    mass = xp.sum(core, axis=1, keepdims=True)
+    # a block without mass there is no choice for a row that has some
+    never = FORBIDDEN if core.dtype == xp.float64 else FORBIDDEN_SINGLE
+    logs = xp.where(core > 0, _log(xp, core) - _log(xp, mass), never)
     moved, fits = np.empty_like(labels), np.empty(len(labels))
     step = max(1, CHUNK // rank)
     for first in range(0, len(labels), step):
-        rows = slice(first, first + step)
-        fit = unfolding[rows] @ logs.T
-        each = np.arange(len(fit))
-        own, best = fit[each, labels[rows]], fit.argmax(axis=1)
-        gain = fit[each, best] - own
-        moves = gain > 1e-12 * np.abs(own)
+        rows = slice(first, min(first + step, len(labels)))
+        best, top, own = _fits(unfolding[rows, :], logs, labels[rows])
+        moves = top - own > 1e-12 * np.abs(own)
         moved[rows] = np.where(moves, best, labels[rows])
-        fits[rows] = np.where(moves, own + gain, own)
+        fits[rows] = np.where(moves, top, own)
     return _refill(unfolding, moved, fits, rank)
+
+
+def _log(xp: Any, values: Any) -> Any:
+    return xp.log(xp.where(values > 0, values, 1.0))
+
+
+def _fits(unfolding: Unfolding, logs: Any, labels: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
+    """Return the block that fits each row best, and how well it and the row's own one do; these come to the host."""
+    fit, home = unfolding @ logs.T, home_of(logs)
+    if home is None:
+        each, best = np.arange(len(fit)), fit.argmax(axis=1)
+        return best, fit[each, best], fit[each, labels]
+    xp = home.xp
+    best = xp.argmax(fit, axis=1)
+    own = xp.take_along_axis(fit, home.take(labels.copy())[:, None], axis=1)[:, 0]
+    found = foreign.bring(xp.stack([xp.astype(best, fit.dtype), xp.max(fit, axis=1), own]))
+    return found[0].astype(np.intp), found[1], found[2]
+
+
+def _here(unfolding: Unfolding) -> Unfolding:
+    """Return an unfolding on the host."""
+    return unfolding if home_of(unfolding) is None else foreign.bring(unfolding)
+
+
+def count_entries(unfolding: Unfolding) -> int:
+    """Count the entries, of a sparse one those that are not zero."""
+    return int(unfolding.size) if home_of(unfolding) is None else math.prod(unfolding.shape)
 
 
 def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.float64], rank: int) -> NDArray[np.intp]:
@@ -195,6 +228,7 @@ def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.flo
     members = np.bincount(labels, minlength=rank)
     if members.all():
         return labels
+    unfolding = _here(unfolding)
     mass = unfolding.sum(axis=1)
     terms = v_log_v(unfolding) if isinstance(unfolding, np.ndarray) else unfolding._with_data(v_log_v(unfolding.data))
     own = terms.sum(axis=1) - v_log_v(mass)  # what a block of its own would score
@@ -206,11 +240,13 @@ def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.flo
     return labels
 
 
-def add_rows(rows: Unfolding, blocks: Blocks) -> NDArray[np.float64]:
+def add_rows(rows: Unfolding, blocks: Blocks) -> Any:
     """Sum the rows of an unfolding over blocks."""
     if isinstance(rows, np.ndarray):
         whole = Blocks.uniform(*[rows.shape[1]] * 2)
         return kernels.block_sums(rows, Partition((blocks, whole))).core
+    if (home := home_of(rows)) is not None:
+        return pure.sum_mode(home, rows, blocks, 0)
     from scipy.sparse import csr_array
 
     ones = np.ones(blocks.size)
@@ -222,7 +258,8 @@ def add_rows(rows: Unfolding, blocks: Blocks) -> NDArray[np.float64]:
 def kept_by(rows: Unfolding, partition: Partition, mode: int, blocks: Blocks) -> float:
     """Return the information that a partition keeps with other blocks in one mode, given its unfolding."""
     others = [rank for k, rank in enumerate(partition.rank) if k != mode]
-    return total_correlation(add_rows(rows, blocks).reshape(blocks.rank, *others))
+    core = add_rows(rows, blocks)
+    return total_correlation(namespace_of(core).reshape(core, (blocks.rank, *others)))
 
 
 def tensor_correlation(statistics: Statistics) -> float:
@@ -366,11 +403,19 @@ def unfoldings(
     sparse: list[Any] = source.reduce(Unfoldings(partition, long), progress) if long else []
     found = dict(zip(long, sparse))
     short = [mode for mode in modes if mode not in found]
-    if short:
-        cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
-        sums = block_sums(source, cuts, workers, progress=progress)
-        for mode, each in zip(short, sums):
-            found[mode] = np.moveaxis(each.core, mode, 0).reshape(partition[mode].size, -1)
+    cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
+    for mode, core in zip(short, _cores(source, cuts, workers, progress)):
+        xp = namespace_of(core)
+        found[mode] = xp.reshape(xp.moveaxis(core, mode, 0), (partition[mode].size, -1))
     for rows in found.values():
         rows /= rows.sum() or 1.0
     return [found[mode] for mode in modes]
+
+
+def _cores(source: Source, cuts: Sequence[Partition], workers: int | None, progress: Report | None) -> list[Any]:
+    """Return the block sums under several partitions: those of a tensor on a GPU stay there."""
+    if progress is None and isinstance(source, Foreign) and source.n_chunks == 1:
+        cores = [foreign.core_there(source.array, cut) for cut in cuts]
+        if all(core is not None for core in cores):
+            return cores
+    return [sums.core for sums in block_sums(source, cuts, workers, progress=progress)] if cuts else []

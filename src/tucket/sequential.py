@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -16,8 +18,9 @@ from tucket.optional import need
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.sources import as_dense, as_source
 from tucket.tucker import Tucker
-from tucket.updates.data import Data, Matrix, unfold
-from tucket.updates.least_squares import nearest_core
+from tucket.updates.algebra import Matrix, unfold
+from tucket.updates.data import Data
+from tucket.updates.nearest import eigenvalue_bound, multiply_by_all, nearest
 
 __all__ = ["lra_sntd"]
 
@@ -62,7 +65,13 @@ def lra_sntd(
     >>> model.rank, model.relative_error(x) < 0.05
     ((2, 2), True)
     """
-    tensor, home = as_dense(x), as_source(x).home
+    source = as_source(x)
+    tensor, home = as_dense(x), source.home
+    if not isinstance(tensor, np.ndarray):
+        raise TypeError(
+            f"x is of {home}, and scikit-learn needs an array in the memory of the host; decompose x by tucket.ntd "
+            f"where it is, or bring it to the host first"
+        )
     ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))
     total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
@@ -74,7 +83,8 @@ def lra_sntd(
         factors.append(factor)
         rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
     grams = [factor.T @ factor for factor in factors]
-    core, _ = nearest_core(data.contract(dict(enumerate(factors))), grams, rest, CORE_STEPS)
+    multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
+    core, _ = nearest(data.contract(dict(enumerate(factors))), multiply, bound, rest, CORE_STEPS)
     model: Tucker = deliver(Tucker(core / scale, factors).astype(target), home)
     return model
 

@@ -182,9 +182,9 @@ class ArrayBlockTucker(ArrayModel):
         return self.to_numpy().blocks(mode)
 
     def _factor(self, mode: int) -> Any:
-        blocks, xp = self.partition[mode], self.home.xp
-        indicator = self.home.take(np.equal.outer(blocks.labels, np.arange(blocks.rank)).astype(np.float64))
-        return xp.astype(indicator, self.dtype) * self.weights[mode][:, None]
+        blocks = self.partition[mode]
+        indicator = pure.indicator(self.home, blocks.labels, blocks.rank)
+        return self.home.xp.astype(indicator, self.dtype) * self.weights[mode][:, None]
 
     def to_numpy(self) -> BlockTucker:
         """Return the model on the host, which can do all that models can."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tucket.arrays.home import Home
 from tucket.blocks import Blocks
@@ -50,11 +51,16 @@ def sum_mode(home: Home, part: Any, blocks: Blocks, mode: int) -> Any:
     total, step = None, max(1, INDICATOR // blocks.rank)
     for first in range(0, blocks.size, step):
         rows = slice(first, min(first + step, blocks.size))
-        some = labels[rows]
-        indicator = as_float(home, home.take(np.equal.outer(some, np.arange(blocks.rank)).astype(np.float64)))
-        product = xp.matmul(moved[..., rows], indicator)
+        product = xp.matmul(moved[..., rows], indicator(home, labels[rows], blocks.rank))
         total = product if total is None else total + product
     return xp.moveaxis(total, -1, mode)
+
+
+def indicator(home: Home, labels: NDArray[np.intp], rank: int) -> Any:
+    """Return a matrix of floats that says which index, a row each, is of which block."""
+    there = home.take(labels.copy())
+    numbers = home.take(np.arange(rank))
+    return as_float(home, home.xp.astype(there[:, None] == numbers[None, :], home.xp.float32))
 
 
 def project(home: Home, marginals: Sequence[Any], partition: Partition) -> list[Any]:

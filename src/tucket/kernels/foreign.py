@@ -13,7 +13,18 @@ from tucket.arrays.home import Home, home_of, on_gpu
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
-__all__ = ["SLAB", "block_sums", "bring", "bring_all", "divergence", "is_fine", "largest", "misfit", "residual"]
+__all__ = [
+    "SLAB",
+    "block_sums",
+    "bring",
+    "bring_all",
+    "core_there",
+    "divergence",
+    "is_fine",
+    "largest",
+    "misfit",
+    "residual",
+]
 
 Box = tuple[slice, ...]
 
@@ -42,6 +53,16 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
         if unit is not None:
             found = found.plus(Moments(*pure.moments(home, part, unit)))
     return Sums(core, marginals, negative, None if unit is None else found, "array API")
+
+
+def core_there(tensor: Any, partition: Partition) -> Any:
+    """Return the block sums of a tensor on a GPU, there; None if it is elsewhere, or something is wrong with it."""
+    fast = on_gpu(tensor)
+    if fast is None:
+        return None
+    from tucket.kernels import gpu
+
+    return gpu.core(fast, partition)
 
 
 def residual(

@@ -8,9 +8,10 @@ programs write to the same place, so that the same sums come out each time.
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -26,6 +27,7 @@ from tucket.kernels.triton import (
     add_groups,
     add_last,
     compare_rows,
+    descend,
     fold_columns,
     share_blocks,
     spread_core,
@@ -34,7 +36,7 @@ from tucket.kernels.triton import (
 )
 from tucket.partition import Partition
 
-__all__ = ["Found", "block_sums", "divergence_sums", "project", "residual", "write"]
+__all__ = ["Found", "Recorded", "block_sums", "core", "descend_rows", "divergence_sums", "project", "residual", "write"]
 
 ROOM = 1 << 25
 """Sums of chunks, in float64, that are held at a time."""
@@ -125,16 +127,22 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
 
 def _project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
     found = Found(tensor, partition, _kind(tensor.dtype))
-    plan, order = found.plan, found.seen.order
+    plan = found.plan
     weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
-    core, of_modes = found.packed[: found.ends[0]], found.packed[found.ends[0] : found.ends[-2]]
+    of_modes = found.packed[found.ends[0] : found.ends[-2]]
     share_blocks[(plan.n_blocks,)](of_modes, weights, plan.members, plan.member_ends, N=128, num_warps=1)
-    low, total = torch.stack((found.packed[found.ends[-2]], found.packed[: found.ends[-2]].sum())).tolist()
-    if low < 0 or not math.isfinite(total):
+    if not found.is_fine():
         return None
     by_mode = weights.split([blocks.size for blocks in found.seen.modes])
-    back = [order.index(mode) for mode in range(len(order))]
-    return core.reshape(found.core_shape).permute(back).contiguous(), [by_mode[place] for place in back]
+    return found.core(), [by_mode[place] for place in found.back()]
+
+
+def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
+    """Return the block sums, on the device; None if they are not fit for use."""
+    tensor = _bytes(tensor)
+    with _on(tensor):
+        found = Found(tensor, partition, _kind(tensor.dtype))
+        return found.core() if found.is_fine() else None
 
 
 class Found:
@@ -168,10 +176,23 @@ class Found:
         if per_unit is not None:
             torch.sum(moment, 0, out=moments)
 
+    def is_fine(self) -> bool:
+        """Say whether no entry is negative, and all sums are finite; the host waits for this."""
+        low, total = torch.stack((self.packed[self.ends[-2]], self.packed[: self.ends[-2]].sum())).tolist()
+        return low >= 0 and math.isfinite(total)
+
+    def back(self) -> list[int]:
+        """Return the place of each mode of the tensor among those that were read."""
+        return [self.seen.order.index(mode) for mode in range(len(self.seen.order))]
+
+    def core(self) -> torch.Tensor:
+        """Return the block sums, on the device."""
+        return self.packed[: self.ends[0]].reshape(self.core_shape).permute(self.back()).contiguous()
+
     def to_sums(self) -> Sums:
         """Bring all to the host, at once."""
         core, *marginals, low, moments = np.split(self.packed.cpu().numpy(), self.ends)
-        back = [self.seen.order.index(mode) for mode in range(len(marginals))]
+        back = self.back()
         turned = np.ascontiguousarray(core.reshape(self.core_shape).transpose(back))
         found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
         return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), found, "triton")
@@ -310,3 +331,65 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
             seen.tensor, offsets_of(seen, plan), plan.group_of, table, of_rows, plan.n_rows,
             seen.columns, seen.stride, seen.step, tiles, GAPS=seen.gaps, FAR=seen.far, **tile,
         )  # fmt: skip
+
+
+def descend_rows(
+    targets: torch.Tensor, gram: torch.Tensor, rows: torch.Tensor, sweeps: int, tolerance: float
+) -> torch.Tensor:
+    """Lower each row's a N a / 2 - a m over a >= 0, entry after entry: see the compiled loop of the host."""
+    count, rank = rows.shape
+    found = torch.empty((count, rank), dtype=torch.float64, device=rows.device)
+    with _on(rows):
+        descend[(count,)](
+            targets.contiguous(), gram.contiguous(), rows.contiguous(), found, rank, sweeps,
+            _number(tolerance, rows.device), N=triton.next_power_of_2(rank), num_warps=1,
+        )  # fmt: skip
+    return found
+
+
+class Recorded:
+    """A function from arrays to arrays that looks at none of them: recorded at its second call, then played back.
+
+    Hundreds of small kernels then start as one, and the host is no longer what they wait for.
+    """
+
+    def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
+        self.work, self.is_warm = work, False
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Do the work."""
+        if not self.is_warm or not arrays[0].is_cuda:
+            self.is_warm = True
+            return self.work(*arrays)
+        with _on(arrays[0]):
+            if self.graph is None:
+                self.graph = self._record(arrays)
+            for held, array in zip(self.given, arrays):
+                held.copy_(array)
+            self.graph.replay()
+            return [array.clone() for array in self.found]
+
+    def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
+        self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
+        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside), _without_collection():  # nothing of the device's may be freed meanwhile
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.found = self.work(*self.given)
+            finally:
+                graph.capture_end()
+        here.wait_stream(aside)
+        return graph
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()

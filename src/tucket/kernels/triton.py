@@ -10,6 +10,7 @@ __all__ = [
     "add_groups",
     "add_last",
     "compare_rows",
+    "descend",
     "fold_columns",
     "locate_rows",
     "share_blocks",
@@ -250,3 +251,32 @@ def write_rows(
     model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
     values = tl.load(weights + row, mask=there, other=0)[:, None] * model
     tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
+
+
+@triton.jit
+def descend(targets, gram, rows, found, rank, sweeps, tolerance, N: tl.constexpr):
+    """Lower a row's a G a / 2 - a m over a >= 0, entry after entry, each to its exact minimum."""
+    begin = tl.program_id(0).to(tl.int64) * rank
+    column = tl.arange(0, N)
+    inside = column < rank
+    row = tl.load(rows + begin + column, mask=inside, other=0.0)
+    slope = tl.load(targets + begin + column, mask=inside, other=0.0)
+    pivot = tl.load(gram + column * rank + column, mask=inside, other=0.0)
+    for j in range(rank):  # the row is not in motion yet: its entries are those in memory
+        slope -= tl.load(gram + j * rank + column, mask=inside, other=0.0) * tl.load(rows + begin + j)
+    least = tl.load(tolerance)
+    sweep = 0
+    change = least + 1.0
+    norm = least * 0.0
+    while (sweep < sweeps) & (change > least * norm):
+        change = norm * 0.0
+        for j in range(rank):
+            # for all entries, since it costs no more; it holds for the one that is next
+            step = tl.where(pivot > 0, tl.maximum(slope / tl.where(pivot > 0, pivot, 1.0), -row), 0.0)
+            by = tl.sum(tl.where(column == j, step, 0.0), 0)
+            row = tl.where(column == j, row + by, row)
+            slope -= tl.load(gram + j * rank + column, mask=inside, other=0.0) * by
+            change += by * by
+        norm = tl.sum(row * row, 0)
+        sweep += 1
+    tl.store(found + begin + column, tl.maximum(row, 0.0), mask=inside)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tucket.arrays.home import home_of
 from tucket.sources.dense import Array, Mapped, as_tensor, check_shape, mapping
+from tucket.sources.foreign import Foreign, from_array
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
@@ -27,8 +28,6 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
             if loaded is not None and isinstance(x, getattr(loaded, kind, ())):
                 return make(x, name, memory)
         if (home := home_of(x)) is not None:
-            from tucket.sources.foreign import from_array
-
             return from_array(x, home, name)
         if _is_entries(x):
             from tucket.sources.sparse import from_entries
@@ -45,14 +44,9 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
 
 
 def as_dense(x: Any, name: str = "x") -> Any:
-    """Return what the user gave as one array in memory, or in a mapped file: nothing else will do."""
+    """Return what the user gave as one array in memory, of a device too, or in a mapped file: nothing else will do."""
     source = as_source(x, name)
-    if source.home is not None and not isinstance(source, Array):
-        raise TypeError(
-            f"{name} is of {source.home}, and this needs an array in the memory of the host; "
-            f"reduce {name} by tucket.ltr where it is, or bring it to the host first"
-        )
-    if not isinstance(source, Array | Mapped):
+    if not isinstance(source, Array | Mapped | Foreign):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
             f"reduce {name} by tucket.ltr, or read it as an array first"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.blocks import Blocks
 from tucket.kernels.threads import in_order
 from tucket.sources.dense import slabs
+from tucket.updates.algebra import Matrix, join, multiply, multiply_all, runs
 
-__all__ = ["Box", "Data", "Matrix", "Parts", "multiply", "multiply_all", "runs", "unfold", "without"]
+__all__ = ["Data"]
 
-Matrix = NDArray[np.float64]
-Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
-Box = tuple[slice, ...]
 Result = TypeVar("Result")
 
 PIECE = 1 << 17
@@ -26,8 +25,8 @@ PIECE = 1 << 17
 HELD = 1 << 21
 """Sums that a worker holds before they are summed along a further mode."""
 
-SHARE = 1 << 17
-"""Entries from which another thread pays for starting it."""
+SHARE, ROW_SHARE = 1 << 17, 1 << 16
+"""Entries, and products of a sweep over rows of a factor, from which another thread pays for starting it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +42,35 @@ class Data:
         """Size of each mode."""
         return self.tensor.shape
 
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+    def take(self, array: NDArray[Any]) -> Matrix:
+        """Bring a small array of the host's where the tensor is."""
+        return array
+
+    def take_all(self, arrays: Sequence[NDArray[Any]]) -> list[Matrix]:
+        """Do so with several."""
+        return list(arrays)
+
+    def bring(self, arrays: Sequence[Matrix]) -> list[NDArray[Any]]:
+        """Bring small arrays to the host."""
+        return list(arrays)
+
+    def expand(self, blocks: Blocks, rows: Matrix) -> Matrix:
+        """Repeat the row of each block for every index of it."""
+        return blocks.expand(rows)
+
+    def about(self, tensor: NDArray[Any]) -> Self:
+        """Return another tensor of the host's in the same unit."""
+        return replace(self, tensor=tensor)
+
+    def whole(self) -> Matrix:
+        """Return all entries as floats, in the unit."""
+        return np.asarray(self.tensor * np.float64(self.scale))
+
     def each(self, work: Callable[[slice, Data], Result]) -> list[Result]:
         """Do some work on runs of indices of the first mode, a run each worker, and return the results in order."""
         workers = min(self.workers, len(self.tensor), 1 + self.tensor.size // SHARE)
@@ -56,7 +84,7 @@ class Data:
             return _contract(part.tensor, Reader(self), {k: m if k else m[rows] for k, m in matrices.items()})
 
         found = self.each(work)
-        return sum(found[1:], start=found[0]) if 0 in matrices else np.concatenate(found)
+        return sum(found[1:], start=found[0]) if 0 in matrices else join(found)
 
     def square_sum(self, metric: Sequence[Matrix]) -> float:
         """Sum the squares of the entries, each times the entries of the metric at its indices."""
@@ -82,12 +110,45 @@ class Data:
 
         return sum(turned.each(work), start=nothing) if self.tensor.ndim > 1 else work(None, turned)
 
-    def rows(self, split: int) -> Iterator[tuple[Box, Matrix]]:
-        """Yield boxes of the first modes, each with the entries there, a row for each index, until the next."""
-        read = Reader(self)
+    def rows(self, split: int) -> Iterator[tuple[slice, Matrix]]:
+        """Yield the entries as a matrix, a row for each index of the first modes: some rows at a time, until the next.
+
+        They come with what of all rows they are.
+        """
+        read, first = Reader(self), 0
         width = math.prod(self.shape[split:])
         for box in slabs(self.shape[:split], max(1, PIECE // width)) if split else [()]:
-            yield box, np.ascontiguousarray(read(self.tensor[box])).reshape(-1, width)
+            rows = np.ascontiguousarray(read(self.tensor[box])).reshape(-1, width)
+            yield slice(first, first + len(rows)), rows
+            first += len(rows)
+
+    def repeated(self, work: Callable[..., tuple[Matrix, ...]]) -> Callable[..., tuple[Matrix, ...]]:
+        """Return a function from arrays to arrays as it is best called again and again."""
+        return work
+
+    def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
+        """Divide entries by those of a model, which may be overwritten; 0 where it has no mass to speak of.
+
+        Return also the sum of P log(P / Q), infinity where there is mass but none of the model's.
+        """
+        from tucket.kernels.updates import ratios
+
+        logs, lost = ratios(part.reshape(-1), model.reshape(-1))
+        return model, math.inf if lost > 0 else logs
+
+    def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
+        """Lower each row's a N a / 2 - a m over a >= 0, entry after entry: see the compiled loop of that name."""
+        from tucket.kernels.updates import descend_rows
+
+        goals, found = np.ascontiguousarray(targets), rows.copy()
+        workers = min(self.workers, 1 + rows.size * len(gram) // ROW_SHARE)
+
+        def work(some: slice) -> None:
+            descend_rows(goals[some], gram, found[some], sweeps, tolerance)
+
+        for _ in in_order(work, runs(len(rows), -(-len(rows) // workers)), workers):
+            pass
+        return found
 
 
 class Reader:
@@ -131,41 +192,3 @@ def _contract(part: NDArray[Any], read: Reader, matrices: Mapping[int, Matrix]) 
     groups = runs(len(part), HELD // math.prod(sizes))
     products = (multiply(collect(rows), matrices[0][rows], 0) for rows in groups)
     return sum(products, start=np.zeros((matrices[0].shape[1], *sizes)))
-
-
-def runs(size: int, most: int) -> Iterator[slice]:
-    """Cut indices into runs of at most so many, and at least one.
-
-    Examples
-    --------
-    >>> list(runs(5, 2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
-    step = max(1, most)
-    return (slice(first, min(first + step, size)) for first in range(0, size, step))
-
-
-def multiply(part: Matrix, matrix: Matrix, mode: int) -> Matrix:
-    """Sum along one mode against the columns of a matrix, whose number becomes the size of the mode."""
-    before, size, after = math.prod(part.shape[:mode]), part.shape[mode], math.prod(part.shape[mode + 1 :])
-    shape = (*part.shape[:mode], matrix.shape[1], *part.shape[mode + 1 :])
-    if after == 1:  # one product instead of many
-        return (part.reshape(before, size) @ matrix).reshape(shape)
-    return (matrix.T @ part.reshape(before, size, after)).reshape(shape)
-
-
-def multiply_all(part: Matrix, matrices: Mapping[int, Matrix]) -> Matrix:
-    """Sum along several modes; the one that shrinks most goes first, so that the next has least to do."""
-    for mode in sorted(matrices, key=lambda mode: matrices[mode].shape[1] / matrices[mode].shape[0]):
-        part = multiply(part, matrices[mode], mode)
-    return part
-
-
-def without(matrices: Mapping[int, Matrix], mode: int) -> dict[int, Matrix]:
-    """Return all of these but that of one mode."""
-    return {k: matrix for k, matrix in matrices.items() if k != mode}
-
-
-def unfold(part: Matrix, mode: int) -> Matrix:
-    """Return a tensor as a matrix, with a row for each index of one mode."""
-    return np.moveaxis(part, mode, 0).reshape(part.shape[mode], -1)

@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from tucket.arrays.home import namespace_of
+from tucket.updates.algebra import (
+    Matrix,
+    Parts,
+    join,
+    kronecker,
+    multiply_all,
+    share,
+    unfold,
+    weigh,
+    without,
+)
 
-from tucket.updates.data import Data, Matrix, Parts, multiply_all, unfold, without
+if TYPE_CHECKING:
+    from tucket.updates.far import AnyData
 
 __all__ = ["Divergence", "to_mixture"]
 
@@ -32,8 +44,9 @@ NARROW, TALL = 64, 200
 class Divergence:
     """The divergence of a tensor, of given total, from Tucker models."""
 
-    def __init__(self, data: Data, total: float) -> None:
+    def __init__(self, data: AnyData, total: float) -> None:
         self.data, self.total = data, total
+        self._improve = data.repeated(partial(_improve, data, total))
 
     def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
         """Yield the mixture that is given and ever better ones, with their divergence, which never rises.
@@ -55,75 +68,82 @@ class Divergence:
 
     def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
-        core_slopes, factor_slopes, divergence = self.slopes(core, factors)
-        better = [_share(factor * slopes) for factor, slopes in zip(factors, factor_slopes)]
-        return (core * core_slopes, better), divergence
+        core, *better, divergence = self._improve(core, *factors)
+        return (core, better), max(0.0, float(divergence))
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
-        """Return the derivative of <R, Q> by the core and by each factor, and the divergence, in one pass.
-
-        The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
-        """
-        split = _choose_split(self.data.shape, core.shape)
-        outer_factors = {mode: factors[mode] for mode in range(split)}
-        outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
-        inner: Matrix = reduce(np.kron, factors[split:])  # type: ignore[arg-type]
-        if split:
-            found = self.data.each(lambda rows, part: _ratio_sums(part, split, outer[rows], inner))
-        else:
-            found = [_ratio_sums(self.data, split, outer, inner)]
-        pieces, inner_sums, logs, lost = zip(*found)
-        outer_slopes = np.concatenate(pieces) if split else pieces[0]
-        factor_slopes = [
-            unfold(multiply_all(outer_slopes, without(outer_factors, mode)), mode) @ unfold(core, mode).T
-            for mode in range(split)
-        ]
-        factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
-        mass = float(outer.reshape(-1, inner.shape[1]).sum(axis=0) @ inner.sum(axis=0))
-        divergence = math.inf if sum(lost) > 0 else max(0.0, sum(logs) - self.total + mass)
-        return multiply_all(outer_slopes, outer_factors), factor_slopes, divergence
+        """Return the derivative of <R, Q> by the core and by each factor, and the divergence, in one pass."""
+        of_core, of_factors, divergence = _slopes(self.data, self.total, core, factors)
+        return of_core, of_factors, max(0.0, float(divergence))
 
     def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
+        xp = namespace_of(now[0])
+
         def move(new: Matrix, old: Matrix) -> Matrix:
-            change = np.divide(new, old, where=old > 0, out=np.ones_like(new))
-            return np.asarray(new * np.clip(change, 1 / LEAP, LEAP) ** pace)
+            return new * xp.clip(share(new, old), 1 / LEAP, LEAP) ** pace
 
         core = move(now[0], then[0])
-        return core * (self.total / core.sum()), [_share(move(a, b)) for a, b in zip(now[1], then[1])]
+        return core * (self.total / xp.sum(core)), [_share(move(a, b)) for a, b in zip(now[1], then[1])]
 
 
-def _ratio_sums(data: Data, split: int, outer: Matrix, inner: Matrix) -> tuple[Matrix, Matrix, float, float]:
+def _improve(data: AnyData, total: float, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
+    """Return a better mixture, and the divergence from the one that is given."""
+    core_slopes, factor_slopes, divergence = _slopes(data, total, core, factors)
+    better = (_share(factor * slopes) for factor, slopes in zip(factors, factor_slopes))
+    return core * core_slopes, *better, divergence
+
+
+def _slopes(
+    data: AnyData, total: float, core: Matrix, factors: Sequence[Matrix]
+) -> tuple[Matrix, list[Matrix], Matrix]:
+    """Return the derivative of <R, Q> by the core and by each factor, and the divergence.
+
+    The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
+    """
+    split = _choose_split(data.shape, core.shape)
+    outer_factors = {mode: factors[mode] for mode in range(split)}
+    outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
+    inner = kronecker(factors[split:])
+    if split:
+        found = data.each(lambda rows, part: _ratio_sums(part, split, outer[rows, ...], inner))
+    else:
+        found = [_ratio_sums(data, split, outer, inner)]
+    pieces, inner_sums, logs = zip(*found)
+    outer_slopes = join(pieces)
+    factor_slopes = [
+        unfold(multiply_all(outer_slopes, without(outer_factors, mode)), mode) @ unfold(core, mode).T
+        for mode in range(split)
+    ]
+    factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
+    xp = namespace_of(core)
+    mass = xp.sum(xp.reshape(outer, (-1, inner.shape[1])), axis=0) @ xp.sum(inner, axis=0)
+    return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(logs) - total + mass
+
+
+def _ratio_sums(data: AnyData, split: int, outer: Matrix, inner: Matrix) -> tuple[Matrix, Matrix, Any]:
     """Sum the ratios of a tensor to a product of matrices against either of them.
 
-    Return also the sum of P log(P / Q), and the mass of the tensor where the product has none.
+    Return also the sum of P log(P / Q), infinity where the tensor has mass and the product has none.
     """
-    from tucket.kernels.updates import ratios
-
-    columns = np.ascontiguousarray(inner.T)
-    outer_sums, inner_sums = np.empty_like(outer), np.zeros_like(inner)
-    logs, lost, memory = 0.0, 0.0, np.empty(0)
-    for box, part in data.rows(split):
-        if memory.size < part.size:
-            memory = np.empty(part.size)
-        rows = outer[box].reshape(-1, len(columns))
-        quotients = np.matmul(rows, columns, out=memory[: part.size].reshape(part.shape))
-        more, missed = ratios(part.reshape(-1), quotients.reshape(-1))
-        logs, lost = logs + more, lost + missed
-        outer_sums[box] = (quotients @ inner).reshape(outer[box].shape)
-        inner_sums += quotients.T @ rows
-    return outer_sums, inner_sums, logs, lost
+    xp = namespace_of(outer)
+    table, outer_sums, inner_sums, logs = xp.reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
+    for some, part in data.rows(split):
+        rows = table[some, :]
+        ratios, more = data.ratios(part, rows @ inner.T)
+        outer_sums.append(ratios @ inner)
+        inner_sums, logs = inner_sums + ratios.T @ rows, logs + more
+    return xp.reshape(join(outer_sums), outer.shape), inner_sums, logs
 
 
 def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Parts:
     """Make the columns of the factors sum to 1, at the expense of the core."""
-    sums = {mode: np.diag(factor.sum(axis=0)) for mode, factor in enumerate(factors)}
-    return multiply_all(core, sums), [_share(factor) for factor in factors]
+    sums = {mode: namespace_of(core).sum(factor, axis=0) for mode, factor in enumerate(factors)}
+    return weigh(core, sums), [_share(factor) for factor in factors]
 
 
 def _share(factor: Matrix) -> Matrix:
     """Divide each column by its sum, if it has any."""
-    sums = factor.sum(axis=0)
-    return np.asarray(factor / np.where(sums > 0, sums, 1.0))
+    return share(factor, namespace_of(factor).sum(factor, axis=0))
 
 
 def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
@@ -143,14 +163,12 @@ def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
 
 def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:
     """Return the slopes of the factors of a Kronecker product, given those of the product."""
-    count = len(factors)
+    xp, count = namespace_of(slopes), len(factors)
     if count == 1:
         return [slopes]
-    slopes = slopes.reshape([len(factor) for factor in factors] + [factor.shape[1] for factor in factors])
-    found = []
-    for mode in range(count):
-        operands: list[Any] = [slopes, range(2 * count)]
-        for k, factor in enumerate(factors):
-            operands += [factor, (k, count + k)] if k != mode else []
-        found.append(np.einsum(*operands, (mode, count + mode), optimize=True))
-    return found
+    shape = (*(factor.shape[0] for factor in factors), *(factor.shape[1] for factor in factors))
+    # a factor's rows and columns side by side, so that they go in one product
+    turned = xp.permute_dims(xp.reshape(slopes, shape), tuple(axis for k in range(count) for axis in (k, count + k)))
+    pairs = xp.reshape(turned, tuple(math.prod(factor.shape) for factor in factors))
+    vectors = {k: xp.reshape(factor, (-1, 1)) for k, factor in enumerate(factors)}
+    return [xp.reshape(multiply_all(pairs, without(vectors, k)), factor.shape) for k, factor in enumerate(factors)]

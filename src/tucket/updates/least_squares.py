@@ -13,22 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
-import numpy as np
+from tucket.arrays.home import namespace_of
+from tucket.updates.algebra import Matrix, at_least, multiply, multiply_all, unfold, weigh, without
+from tucket.updates.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 
-from tucket.kernels.threads import in_order
-from tucket.updates.data import Data, Matrix, multiply, multiply_all, runs, unfold, without
+if TYPE_CHECKING:
+    from tucket.updates.far import AnyData
 
-__all__ = ["LeastSquares", "nearest_core"]
+__all__ = ["LeastSquares"]
 
 ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
 """Sweeps over a row of a factor at most, and the change of its squares that ends them."""
 
-SHARE = 1 << 16
-"""Products of a sweep over the rows of a factor from which another thread pays for starting it."""
-
-CORE_STEPS = 5
-"""Steps of the core after each factor."""
+FIRST_STEPS, CORE_STEPS = 2, 5
+"""Steps of the core after each factor: few of them in the first sweep, when the factors are still far off."""
 
 PACE, FASTER, SLOWER = 0.5, 1.05, 1.5
 """Share of the last change that is added to it in advance, how it grows, and how it falls when that was too much."""
@@ -41,9 +42,11 @@ class LeastSquares:
     row is multiplied by its weight.
     """
 
-    def __init__(self, data: Data, metric: Sequence[Matrix]) -> None:
+    def __init__(self, data: AnyData, metric: Sequence[Matrix]) -> None:
         self.data, self.metric = data, metric
         self.norm = data.square_sum(metric)
+        self._first_sweep = partial(_sweep, data, metric, FIRST_STEPS)
+        self._sweep = data.repeated(partial(_sweep, data, metric, CORE_STEPS))
 
     def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
         """Yield ever better models, and their squared distance, which never rises.
@@ -51,11 +54,11 @@ class LeastSquares:
         Each sweep starts a little further along the way of the last one; where that was too far, the next starts
         where the last one ended.
         """
-        best = start = self.sweep(core, factors)
+        best = start = self._told(self._first_sweep(core, *factors))
         yield best
         pace = PACE
         while True:
-            found = self.sweep(start[0], start[1])
+            found = self._told(self._sweep(start[0], *start[1]))
             if found[2] <= best[2]:
                 start = (*_further(found, best, pace), found[2])
                 best, pace = found, min(1.0, pace * FASTER)
@@ -65,43 +68,54 @@ class LeastSquares:
             else:  # nothing is left to gain but rounding errors
                 yield best
 
-    def sweep(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
-        """Improve every factor once, and the core with each; return them, and the squared distance."""
-        grams = [factor.T @ factor for factor in factors]
-        state = _State(core, [factor.copy() for factor in factors], grams, self.data.workers)
-        for some, others in halves(range(core.ndim), state.shrink):
-            state.improve(self.contract({mode: state.factors[mode] for mode in others}), some)
-        return state.core, state.factors, max(0.0, self.norm + 2 * state.objective)
+    def _told(self, found: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
+        core, *factors, half = found
+        return core, factors, max(0.0, self.norm + 2 * float(half))
 
     def distance(self, core: Matrix, factors: Sequence[Matrix]) -> float:
         """Return the squared distance of a model."""
         target = self.contract(dict(enumerate(factors)))
-        product = multiply_all(core, {mode: factor.T @ factor for mode, factor in enumerate(factors)})
-        return max(0.0, self.norm + 2 * _objective(core, product, target))
+        slope = multiply_by_all(core, [factor.T @ factor for factor in factors]) - target
+        return max(0.0, self.norm + 2 * float(objective(core, slope, target)))
 
     def contract(self, factors: dict[int, Matrix]) -> Matrix:
         """Contract the tensor, in the metric, with some factors."""
-        result = self.data.contract({mode: factor * self.metric[mode][:, None] for mode, factor in factors.items()})
-        for mode, weights in enumerate(self.metric):
-            if mode not in factors:
-                result *= weights.reshape(-1, *(1,) * (result.ndim - mode - 1))
-        return result
+        return _contract(self.data, self.metric, factors)
+
+
+def _contract(data: AnyData, metric: Sequence[Matrix], factors: dict[int, Matrix]) -> Matrix:
+    result = data.contract({mode: factor * metric[mode][:, None] for mode, factor in factors.items()})
+    return weigh(result, {mode: weights for mode, weights in enumerate(metric) if mode not in factors})
+
+
+def _sweep(data: AnyData, metric: Sequence[Matrix], steps: int, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
+    """Improve every factor once, and the core with each; return them, and what `_State` has of their distance."""
+    grams = [factor.T @ factor for factor in factors]
+    state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps)
+    for some, others in halves(range(core.ndim), state.shrink):
+        state.improve(_contract(data, metric, {mode: state.factors[mode] for mode in others}), some)
+    return state.core, *state.factors, state.objective
 
 
 @dataclass(slots=True)
 class _State:
-    """A model on its way, the Gram matrices of its factors, and half of its squared distance less the tensor's norm."""
+    """A model on its way, the Gram matrices of its factors and their bounds, and half of its squared distance.
+
+    That is less the half of the tensor's norm.
+    """
 
     core: Matrix
     factors: list[Matrix]
     grams: list[Matrix]
-    workers: int
-    objective: float = 0.0
+    bounds: list[Matrix]
+    data: AnyData
+    steps: int
+    objective: Matrix = 0.0
 
     @property
     def shrink(self) -> list[float]:
         """How many indices of each mode there are for a component."""
-        return [len(factor) / factor.shape[1] for factor in self.factors]
+        return [factor.shape[0] / factor.shape[1] for factor in self.factors]
 
     def improve(self, part: Matrix, modes: Sequence[int]) -> None:
         """Improve the factors of some modes, given the tensor contracted with all the others."""
@@ -113,53 +127,19 @@ class _State:
 
     def improve_factor(self, part: Matrix, mode: int) -> None:
         """Improve one factor, and then the core."""
-        from tucket.kernels.updates import descend_rows
-
-        core, factor = unfold(self.core, mode), self.factors[mode]
-        gram = core @ unfold(multiply_all(self.core, without(dict(enumerate(self.grams)), mode)), mode).T
-        targets = np.ascontiguousarray(unfold(part, mode) @ core.T)
-        workers = min(self.workers, 1 + factor.size * len(gram) // SHARE)
-
-        def work(rows: slice) -> None:
-            descend_rows(targets[rows], gram, factor[rows], ROW_SWEEPS, ROW_TOLERANCE)
-
-        for _ in in_order(work, runs(len(factor), -(-len(factor) // workers)), workers):
-            pass
+        xp, core, grams = namespace_of(part), unfold(self.core, mode), dict(enumerate(self.grams))
+        gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
+        targets = unfold(part, mode) @ core.T
+        factor = self.data.descend_rows(targets, gram, self.factors[mode], ROW_SWEEPS, ROW_TOLERANCE)
         # columns of norm 1: the gradient of the core is then as well conditioned as scaling can make it
-        norms = np.sqrt(np.square(factor).sum(axis=0))
-        norms[norms == 0] = 1.0
-        factor /= norms
-        self.core = self.core * norms.reshape(-1, *(1,) * (self.core.ndim - mode - 1))
+        norms = xp.sqrt(xp.sum(xp.square(factor), axis=0))
+        norms = norms + xp.astype(norms == 0, norms.dtype)
+        self.factors[mode] = factor = factor / norms
         self.grams[mode] = factor.T @ factor
-        target = multiply(part, factor, mode)
-        self.core, self.objective = nearest_core(target, self.grams, self.core, CORE_STEPS)
-
-
-def nearest_core(target: Matrix, grams: Sequence[Matrix], core: Matrix, steps: int) -> tuple[Matrix, float]:
-    """Take accelerated steps down the gradient, none of which may raise the objective; return the core and that.
-
-    The target is the tensor contracted with all factors, and the objective half of the squared distance less that
-    of the tensor from 0.
-    """
-    matrices = dict(enumerate(grams))
-    bound = math.prod(float(np.linalg.eigvalsh(gram)[-1]) for gram in grams)
-    product = multiply_all(core, matrices)
-    objective = _objective(core, product, target)
-    ahead, ahead_product, pace = core, product, 1.0
-    for _ in range(steps if bound > 0 else 0):
-        step = np.maximum(ahead - (ahead_product - target) / bound, 0.0)
-        step_product = multiply_all(step, matrices)
-        reached = _objective(step, step_product, target)
-        if reached > objective:
-            if pace == 1.0:  # not even a plain step is an improvement: there is none
-                break
-            ahead, ahead_product, pace = core, product, 1.0
-            continue
-        faster = (1 + math.sqrt(1 + 4 * pace * pace)) / 2
-        carry = (pace - 1) / faster
-        ahead, ahead_product = step + carry * (step - core), step_product + carry * (step_product - product)
-        core, product, objective, pace = step, step_product, reached, faster
-    return core, objective
+        self.bounds[mode] = eigenvalue_bound(self.grams[mode])
+        target, start = multiply(part, factor, mode), weigh(self.core, {mode: norms})
+        multiply_by = partial(multiply_by_all, matrices=self.grams)
+        self.core, self.objective = nearest(target, multiply_by, math.prod(self.bounds), start, self.steps)
 
 
 def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list[int], list[int]]]:
@@ -176,10 +156,6 @@ def _further(
     found: tuple[Matrix, list[Matrix], float], before: tuple[Matrix, list[Matrix], float], pace: float
 ) -> tuple[Matrix, list[Matrix]]:
     def move(now: Matrix, then: Matrix) -> Matrix:
-        return np.maximum(now + pace * (now - then), 0.0)
+        return at_least(now + pace * (now - then), 0.0)
 
     return move(found[0], before[0]), list(map(move, found[1], before[1]))
-
-
-def _objective(core: Matrix, product: Matrix, target: Matrix) -> float:
-    return float(np.vdot(core, product) / 2 - np.vdot(core, target))

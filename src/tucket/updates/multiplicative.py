@@ -6,12 +6,10 @@ zero is divided by a small number instead. A part that is zero stays zero.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from tucket.updates.data import Matrix, multiply_all, unfold, without
+from tucket.arrays.home import namespace_of
+from tucket.updates.algebra import Matrix, at_least, inner_product, multiply_all, unfold, weigh, without
 from tucket.updates.divergence import Divergence
 from tucket.updates.least_squares import LeastSquares
 
@@ -36,7 +34,7 @@ def least_squares_updates(
             grams[mode] = factors[mode].T @ factors[mode]
         target = multiply_all(part, {core.ndim - 1: factors[-1]})
         core = core * _ratio(target, multiply_all(core, grams))
-        square = float(np.vdot(core, multiply_all(core, grams)) - 2 * np.vdot(core, target))
+        square = float(inner_product(core, multiply_all(core, grams)) - 2 * inner_product(core, target))
         yield core, list(factors), max(0.0, problem.norm + square)
 
 
@@ -44,21 +42,19 @@ def divergence_updates(
     problem: Divergence, core: Matrix, factors: Sequence[Matrix]
 ) -> Iterator[tuple[Matrix, list[Matrix], float]]:
     """Yield the model after each round over the factors and the core, and the divergence of the tensor from it."""
-    factors = list(factors)
+    xp, factors = namespace_of(core), list(factors)
     _, slopes, _ = problem.slopes(core, factors)
     while True:
         for mode in range(core.ndim):
-            sums = {k: factor.sum(axis=0)[:, None] for k, factor in enumerate(factors)}
+            sums = {k: xp.sum(factor, axis=0)[:, None] for k, factor in enumerate(factors)}
             mass = unfold(multiply_all(core, without(sums, mode)), mode).T
             factors[mode] = factors[mode] * _ratio(slopes[mode], mass)
             core_slopes, slopes, _ = problem.slopes(core, factors)
-        mass = math.prod(
-            factor.sum(axis=0).reshape(-1, *(1,) * (core.ndim - mode - 1)) for mode, factor in enumerate(factors)
-        )
+        mass = weigh(xp.ones_like(core), {mode: xp.sum(factor, axis=0) for mode, factor in enumerate(factors)})
         core = core * _ratio(core_slopes, mass)
         _, slopes, divergence = problem.slopes(core, factors)
         yield core, list(factors), divergence
 
 
 def _ratio(numerator: Matrix, denominator: Matrix) -> Matrix:
-    return np.asarray(np.maximum(numerator, LEAST) / np.maximum(denominator, LEAST))
+    return at_least(numerator, LEAST) / at_least(denominator, LEAST)
