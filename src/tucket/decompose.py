@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.arrays.home import namespace_of
-from tucket.arrays.model import deliver, here
+from tucket.arrays.model import ArrayTucker, deliver, hand_over, here
 from tucket.blocks import as_index
 from tucket.fit import Fit, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas
@@ -25,8 +25,9 @@ from tucket.sources import Source, as_dense, as_source
 from tucket.sources.dense import check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
-from tucket.updates.algebra import Parts, quotient, share
+from tucket.updates.algebra import Parts, share
 from tucket.updates.divergence import Divergence, to_mixture
+from tucket.updates.far import FarData
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
 __all__ = ["LOSSES", "check_budget", "ntd"]
@@ -144,7 +145,12 @@ def ntd(
         else:
             parts = _improve(run, pyramid, given, generator, loss)
     levels = tuple(level.partition.rank for level in pyramid.levels)
-    core, *factors = pyramid.data.bring([parts[0] / pyramid.scale, *parts[1]])
+    found = [parts[0] / pyramid.scale, *parts[1]]
+    if home is not None and isinstance(pyramid.data, FarData) and target == np.float64:
+        core, *factors = hand_over(found, home)
+        there: Any = ArrayTucker(core, tuple(factors), home, axes)
+        return Fit(there, tuple(run.trace), run.stopped, levels)
+    core, *factors = pyramid.data.bring(found)
     model = _cast(Tucker(core, factors, axes), target, run, tensor, loss, pyramid.total / pyramid.scale)
     return Fit(deliver(model, home), tuple(run.trace), run.stopped, levels)
 
@@ -230,7 +236,7 @@ def _squares(
     scaled = [factor * weights[:, None] for factor, weights in zip(parts[1], metric)]
     updates = least_squares_updates(problem, parts[0], scaled) if run.is_paper else problem.descend(parts[0], scaled)
     core, scaled, distance = run.follow(updates, depth, relative_error, tolerance, most, is_loss)
-    factors = [quotient(factor, weights[:, None]) for factor, weights in zip(scaled, metric)]
+    factors = [factor * root[:, None] for factor, root in zip(scaled, level.roots)]
     return (core, factors), relative_error(distance)
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tucket.collecting import collect
 from tucket.metrics import total_correlation
 from tucket.model import Model
-from tucket.partition import Partition
+from tucket.partition import Partition, single_indices
 from tucket.search import Limits, descend, reassign, tensor_correlation, unfoldings
 from tucket.sources import as_source
 from tucket.sources.dense import Array
@@ -88,6 +88,11 @@ class Level:
         roots = [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.masses]
         return self.data.take_all(roots)
 
+    @cached_property
+    def roots(self) -> list[Matrix]:
+        """What undoes the metric."""
+        return self.data.take_all([np.sqrt(m) for m in self.masses])
+
     def prolong(self, factors: Sequence[Matrix], fine: Level) -> list[Matrix]:
         """Spread the rows of the factors over the blocks of a finer level."""
         if fine is self:
@@ -119,7 +124,7 @@ class Pyramid:
         self.data = data_of(tensor, self.scale, workers)
         self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
         self.information = tensor_correlation(statistics)
-        self.whole = self._level(Partition.uniform(self.data.shape, self.data.shape))
+        self.whole = self._level(single_indices(self.data.shape))
         levels = [
             self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
         ]
@@ -157,7 +162,7 @@ def make_pyramid(
     The finest has these blocks, or at most so many cells, or else a cell for every entry.
     """
     shape = tuple(tensor.shape)
-    whole = Partition.uniform(shape, shape)
+    whole = single_indices(shape)
     if isinstance(finest, int) and finest < math.prod(shape):
         statistics = sketch(tensor, rank, finest, workers)
         return Pyramid(tensor, statistics, [statistics.partition], by_mass, workers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
@@ -221,6 +222,12 @@ def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """
     ranks = one_rank_a_mode(rank, shape)
     return tuple(check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
+
+
+@lru_cache(maxsize=16)
+def single_indices(shape: tuple[int, ...]) -> Partition:
+    """Return the partition of which every index is a block."""
+    return Partition.uniform(shape, shape)
 
 
 def check_partition(partition: object, name: str = "partition") -> None:

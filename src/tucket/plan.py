@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from tucket.axes import Axes, by_mode
 from tucket.blocks import Blocks
-from tucket.partition import Partition, check_mode_rank, check_rng, in_mode, one_a_mode, one_rank_a_mode
+from tucket.partition import Partition, check_mode_rank, check_rng, in_mode, one_a_mode, one_rank_a_mode, single_indices
 from tucket.search import Limits, Step, clusters, search, segments, tensor_correlation
 from tucket.sources.source import Report, Source
 from tucket.statistics import Statistics
@@ -84,6 +85,19 @@ class Plan:
 
 def make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
     """Make a plan for the blocks of `base`, which are single indices or those of statistics."""
+    is_known = blocks == "uniform" or (blocks == "random" and type(rng) is int) if isinstance(blocks, str) else False
+    if is_known and type(rank) is int and all(each.is_whole for each in base.modes):
+        return _known_plan(blocks, rank, rng if blocks == "random" else None, base.shape)
+    return _make_plan(blocks, rank, rng, base, axes)
+
+
+@lru_cache(maxsize=16)
+def _known_plan(blocks: object, rank: int, rng: object, shape: tuple[int, ...]) -> Plan:
+    """Return blocks that are the same each time: a GPU waits for as long as it takes to make them."""
+    return _make_plan(blocks, rank, rng, single_indices(shape))
+
+
+def _make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
     rank = by_mode(rank, axes, len(base), None, "rank")
     blocks = by_mode(blocks, axes, len(base), "clusters", "blocks")
     if isinstance(blocks, str):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 
 import numpy as np
@@ -20,7 +19,7 @@ from tucket.decompose import LOSSES, check_budget, ntd
 from tucket.kernels import check_workers
 from tucket.kernels.foreign import is_fine
 from tucket.model import check_dtype
-from tucket.partition import Partition, Rank, one_rank_a_mode
+from tucket.partition import Partition, Rank, one_rank_a_mode, single_indices
 from tucket.plan import Plan, Strategy, choose, make_plan
 from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
@@ -187,7 +186,7 @@ def ltr(
         return _followed(x, rank, retain, max_parameters, blocks, variant, refine, rng, target)
     data = x if isinstance(x, Statistics) else as_source(x)
     home = None if isinstance(data, Statistics) else data.home
-    base = data.partition if isinstance(data, Statistics) else _single_indices(data.shape)
+    base = data.partition if isinstance(data, Statistics) else single_indices(data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
     if criterion is None:
         plan = make_plan(blocks, rank, rng, base, data.axes)
@@ -221,12 +220,6 @@ def ltr(
     return ntd(data, loss=refine, init=model, budget=left, dtype=target, workers=workers).model
 
 
-@lru_cache(maxsize=16)
-def _single_indices(shape: tuple[int, ...]) -> Partition:
-    """Return the partition of which every index is a block."""
-    return Partition.uniform(shape, shape)
-
-
 def _followed(
     x: Any,
     rank: Any,
@@ -248,7 +241,7 @@ def _followed(
     chosen = isinstance(rank, str) or retain is not None or max_parameters is not None
     if refine is not None or variant != "projection" or chosen:
         raise ValueError("x is followed for a gradient or a compiled function; give a rank or blocks, and nothing else")
-    plan = make_plan(blocks, rank, rng, _single_indices(tuple(x.shape)))
+    plan = make_plan(blocks, rank, rng, single_indices(tuple(x.shape)))
     if plan.searches:
         raise ValueError(
             "x is followed for a gradient or a compiled function, and blocks that are searched for depend on its "

@@ -92,7 +92,7 @@ def check_array(x: Any, name: str) -> None:
         )
     if getattr(getattr(x, "device", None), "type", None) == "meta":
         raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
-    if not home.xp.isdtype(x.dtype, ("bool", "integral", "real floating")) or "float8" in str(x.dtype):
+    if not (_is_real_in_torch(x.dtype) if type(x).__module__ == "torch" else _is_real(home.xp, x.dtype)):
         raise TypeError(
             f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers: bool, integers, or "
             f"floats of 16 to 64 bits"
@@ -134,6 +134,15 @@ def on_gpu(x: Any) -> Any:
         return import_module("torch").from_dlpack(x)
     except (AttributeError, BufferError, RuntimeError):
         return None
+
+
+def _is_real(xp: Any, dtype: Any) -> bool:
+    return xp.isdtype(dtype, ("bool", "integral", "real floating")) and "float8" not in str(dtype)
+
+
+@cache
+def _is_real_in_torch(dtype: Any) -> bool:
+    return _is_real(_torch_namespace(), dtype)
 
 
 @cache

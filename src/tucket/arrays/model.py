@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from tucket.arrays import pure
-from tucket.arrays.home import Home, check_array, home_of, is_traced, on_gpu, on_host, same_home
+from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of, on_gpu, on_host, same_home
 from tucket.axes import Axes
 from tucket.model import Index, Model, parse_index
 from tucket.partition import Partition
@@ -23,7 +23,16 @@ from tucket.tucker import Block, BlockTucker, Tucker
 if TYPE_CHECKING:
     import os
 
-__all__ = ["ArrayBlockTucker", "ArrayModel", "ArrayTucker", "deliver", "here", "project_abroad", "traced_ltr"]
+__all__ = [
+    "ArrayBlockTucker",
+    "ArrayModel",
+    "ArrayTucker",
+    "deliver",
+    "hand_over",
+    "here",
+    "project_abroad",
+    "traced_ltr",
+]
 
 
 class ArrayModel(ABC):
@@ -325,10 +334,14 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
         kept = zip((core, *weights), (found[0], *found[1]))
         if not all(bool((part.isfinite() & ((part > 0) | (whole == 0))).all()) for part, whole in kept):
             return None
-    if not isinstance(source.array, torch.Tensor):
-        # each in memory of its own, since not every library takes what begins anywhere
-        core, *weights = (home.xp.from_dlpack(part.clone()) for part in (core, *weights))
+    core, *weights = hand_over((core, *weights), home)
     return ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
+
+
+def hand_over(parts: Iterable[Any], home: Home) -> list[Any]:
+    """Return arrays, of its own or tensors of torch's where it is, as a library has them."""
+    # each in memory of its own, since not every library takes what begins anywhere
+    return [part if namespace_of(part) is home.xp else home.xp.from_dlpack(part.clone()) for part in parts]
 
 
 def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker:

@@ -58,9 +58,8 @@ def sum_mode(home: Home, part: Any, blocks: Blocks, mode: int) -> Any:
 
 def indicator(home: Home, labels: NDArray[np.intp], rank: int) -> Any:
     """Return a matrix of floats that says which index, a row each, is of which block."""
-    there = home.take(labels.copy())
-    numbers = home.take(np.arange(rank))
-    return as_float(home, home.xp.astype(there[:, None] == numbers[None, :], home.xp.float32))
+    there, widest = home.take(labels.copy()), home.xp.float64 if home.has_float64() else home.xp.float32
+    return home.xp.astype(there[:, None] == home.take(np.arange(rank))[None, :], widest)
 
 
 def project(home: Home, marginals: Sequence[Any], partition: Partition) -> list[Any]:

@@ -54,7 +54,7 @@ def _tile(columns: int, best: tuple[int, int, int]) -> dict[str, int]:
 
 def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
     if kind == WIDE:
-        return (1, 512, 4) if moments else (1, 1024, 1)
+        return (1, 512, 4) if moments else (2, 1024, 2)
     if moments:
         return 2, 256, 1
     return {1: (4, 512, 1), 2: (4, 2048, 4)}.get(dtype.itemsize, (4, 1024, 4))
@@ -131,10 +131,9 @@ def _project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, 
     weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
     of_modes = found.packed[found.ends[0] : found.ends[-2]]
     share_blocks[(plan.n_blocks,)](of_modes, weights, plan.members, plan.member_ends, N=128, num_warps=1)
-    if not found.is_fine():
-        return None
-    by_mode = weights.split([blocks.size for blocks in found.seen.modes])
-    return found.core(), [by_mode[place] for place in found.back()]
+    core, by_mode = found.core(), weights.split([blocks.size for blocks in found.seen.modes])
+    parts = core, [by_mode[place] for place in found.back()]
+    return parts if found.is_fine() else None
 
 
 def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
@@ -159,13 +158,13 @@ class Found:
         self.seen, device, signed = Rows.of(tensor, partition), tensor.device, _signed(tensor.dtype)
         seen, plan = self.seen, plan_of(self.seen)
         self.plan, self.core_shape = plan, [blocks.rank for blocks in seen.modes]
+        sums, row_sums, lows, moment = self._rows(kind, signed, per_unit, n_moments)  # all else is prepared meanwhile
         n_core, n_inner = plan.n_groups * plan.n_codes, len(seen.inner)
         cuts = [n_core, *(blocks.size for blocks in seen.modes), 1, 2]
         self.ends = list(accumulate(cuts[:-1]))
         self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=device)
         core, *marginals, low, moments = self.packed.split(cuts)
         self.has_moments = per_unit is not None
-        sums, row_sums, lows, moment = self._rows(kind, signed, per_unit, n_moments)
         fold_columns[(n_core,)](sums, core, plan.order, plan.codes, plan.columns, plan.n_codes, N=128, num_warps=4)
         of_columns = marginals[-1] if n_inner == 1 else torch.empty(plan.columns, dtype=torch.float64, device=device)
         _add_groups(sums, of_columns, plan.n_groups, plan.columns)

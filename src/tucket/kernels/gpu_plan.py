@@ -128,9 +128,10 @@ class Plan:
         least = CHUNK if seen.tensor.dtype.itemsize > 2 else CHUNK // 2
         length = least * -(-self.n_rows // (least * CHUNKS))
         parts = -(-members // length)
+        even = -(-members // parts)
         group = np.repeat(np.arange(len(members)), parts)
-        begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * length
-        count = np.minimum(length, members[group] - begin)
+        begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * even[group]
+        count = np.minimum(even[group], members[group] - begin)
         first = (np.cumsum(members) - members)[group] + begin
         self.n_chunks = len(group)
         codes = np.zeros(1, np.int64)

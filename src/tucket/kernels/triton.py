@@ -47,6 +47,25 @@ def locate_rows(rows, group_of, bounds, groups, tables, orders, D: tl.constexpr,
 
 
 @triton.jit
+def tile_of(program, tiles, columns, N: tl.constexpr, FAR: tl.constexpr):
+    """Return which tile of columns a program works on, the columns, and which of them there are."""
+    tile = program % tiles
+    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
+    return tile, column, column < columns
+
+
+@triton.jit
+def places_of(bounds, chunk, MANY: tl.constexpr):
+    """Return the first place of the rows of a chunk, and that after the last."""
+    first = tl.load(bounds + 2 * chunk)
+    last = first + tl.load(bounds + 2 * chunk + 1)
+    if not MANY:
+        first = first.to(tl.int32)
+        last = last.to(tl.int32)
+    return first, last
+
+
+@triton.jit
 def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, GAPS: tl.constexpr):
     """Load some rows of a tile; return their numbers and which of them there are, too."""
     places = first + tl.arange(0, R)
@@ -66,15 +85,9 @@ def sum_rows(
     """Add up the rows of a chunk, and each of them by itself."""
     program = tl.program_id(0)
     chunk = (program // tiles).to(tl.int64)
-    tile = program % tiles
-    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
-    inside = column < columns
+    tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
-    first = tl.load(bounds + 2 * chunk)
-    last = first + tl.load(bounds + 2 * chunk + 1)
-    if not MANY:
-        first = first.to(tl.int32)
-        last = last.to(tl.int32)
+    first, last = places_of(bounds, chunk, MANY)
     total = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64 if KIND == 0 else tl.float32)
     logs = tl.zeros([N], tl.float64)
@@ -191,15 +204,9 @@ def compare_rows(
     """Add up the squares of tensor - model and of the tensor, over a scale."""
     program = tl.program_id(0)
     chunk = (program // tiles).to(tl.int64)
-    tile = program % tiles
-    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
-    inside = column < columns
+    _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
-    first = tl.load(bounds + 2 * chunk)
-    last = first + tl.load(bounds + 2 * chunk + 1)
-    if not MANY:
-        first = first.to(tl.int32)
-        last = last.to(tl.int32)
+    first, last = places_of(bounds, chunk, MANY)
     group = tl.load(groups + 2 * chunk + 1)
     model = tl.load(table + group * columns + column, mask=inside, other=0)
     residual = tl.zeros([N], tl.float64)
@@ -239,9 +246,7 @@ def write_rows(
 ):  # fmt: skip
     """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
     program = tl.program_id(0)
-    tile = program % tiles
-    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
-    inside = column < columns
+    _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
     there = row < n_rows

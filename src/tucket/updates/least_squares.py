@@ -28,8 +28,8 @@ __all__ = ["LeastSquares"]
 ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
 """Sweeps over a row of a factor at most, and the change of its squares that ends them."""
 
-FIRST_STEPS, CORE_STEPS = 2, 5
-"""Steps of the core after each factor: few of them in the first sweep, when the factors are still far off."""
+FIRST_STEPS, CORE_STEPS = 1, 5
+"""Steps of the core after each factor: only one in the first sweep, when the factors are still far off."""
 
 PACE, FASTER, SLOWER = 0.5, 1.05, 1.5
 """Share of the last change that is added to it in advance, how it grows, and how it falls when that was too much."""

@@ -18,18 +18,23 @@ from tucket.updates.algebra import Matrix, at_least, inner_product, least_of, se
 
 __all__ = ["eigenvalue_bound", "multiply_by_all", "nearest", "objective"]
 
+GOLDEN = (1 + 5**0.5) / 2
+"""How far the pace of an accelerated descent is after its first step."""
+
 
 def nearest(
     target: Matrix, multiply: Callable[[Matrix], Matrix], bound: Matrix, start: Matrix, steps: int
 ) -> tuple[Matrix, Matrix]:
-    """Take steps from an array to a better one; return that, and its objective.
+    """Take steps, one at least, from an array to a better one; return that, and its objective.
 
     The function multiplies by N, which has no larger eigenvalue than the bound.
     """
     length = 1 / at_least(bound, least_of(target.dtype))
-    best, slope = before, before_slope = start, multiply(start) - target
-    least, pace, carry = objective(best, slope, target), 1.0, 0.0
-    for _ in range(steps):
+    before, before_slope = start, multiply(start) - target
+    best = at_least(before - length * before_slope, 0.0)  # which the bound keeps from being worse
+    slope = multiply(best) - target
+    least, pace, carry = objective(best, slope, target), GOLDEN, 0.0
+    for _ in range(steps - 1):
         ahead, ahead_slope = best, slope
         if carry:
             ahead, ahead_slope = ahead + carry * (best - before), slope + carry * (slope - before_slope)
