@@ -383,6 +383,16 @@ def test_total_correlation(make: Make, x: NDArray[np.float32], monkeypatch: pyte
         tk.metrics.total_correlation(make(np.where(x == x[0, 0, 1], -x, x)))
 
 
+def test_a_device_that_numpy_cannot_ask() -> None:
+    device = strict.Device("device1")
+    x, y = (strict.asarray(np.random.default_rng(seed).random((4, 5, 6)), device=device) for seed in (0, 1))
+    assert 0 < tk.metrics.kl(x, y) < np.inf
+    assert tk.metrics.relative_error(x, x) == 0
+    assert tk.metrics.total_correlation(x) > 0
+    results: list[Any] = [tk.ltr(x, 2), tk.best_rank1(x), tk.ntd(x, 2, n_iter_max=2).model, tk.ltr(x, 2).to_tensor()]
+    assert all(result.device == device for result in results)
+
+
 @pytest.mark.usefixtures("where")
 def test_blocks_are_found_among_unfoldings_elsewhere(make: Make) -> None:
     """As on a GPU, whose unfoldings stay there."""

@@ -77,7 +77,8 @@ def ntd(
     Parameters
     ----------
     x : array of real numbers, finite and not negative
-        The tensor, of any number of modes and any layout; it is not changed.
+        The tensor, of any number of modes and any layout; it is not changed. One of torch's, JAX's, CuPy's or of any
+        library that follows the array API standard stays where it is, and the model is of that library.
     rank : int, or one a mode, each an int or None
         Number of components of each mode; None for as many as it has indices. Not needed with a model as `init`.
     loss : {"kl", "ls"}
@@ -103,11 +104,11 @@ def ntd(
     rng : None, int or numpy.random.Generator
         For a random start, which is always the same without one.
     dtype : float32 or float64
-        Of the model. All is computed in float64 in any case.
+        Of the model. All is computed in float64 in any case, where the tensor's library has it.
     callback
         Called with every `Step`; its time is part of the budget.
     workers : int
-        How many threads to use; by default as many as the process has processors.
+        How many threads of the host to use; by default as many as the process has processors.
 
     Examples
     --------

@@ -76,7 +76,7 @@ def total_correlation(p: Any) -> float:
     """
     if _is_abroad(p):
         return _total_correlation_abroad(p)
-    tensor = check_values(as_tensor(p, "p"), "p")
+    tensor = check_values(_as_tensor(p, "p"), "p")
     axes = set(range(tensor.ndim))
     top = float(tensor.max()) or 1.0  # a sum of entries up to 1 cannot overflow
     marginals = [np.zeros(size) for size in tensor.shape]
@@ -157,7 +157,13 @@ def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
     return p, lambda box: q[box]
 
 
+def _as_tensor(x: Any, name: str) -> NDArray[Any]:
+    """Return an array in the memory of the host, of whatever library, as one of NumPy's."""
+    array = None if home_of(x) is None else on_host(x)
+    return as_tensor(x if array is None else array, name)
+
+
 def _pair(p: ArrayLike, q: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    first, second = as_tensor(p, "p"), as_tensor(q, "q")
+    first, second = _as_tensor(p, "p"), _as_tensor(q, "q")
     check_shape_match(second, first.shape, "p", "q")
     return check_values(first, "p"), check_values(second, "q")

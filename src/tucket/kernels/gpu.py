@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -353,17 +353,18 @@ class Recorded:
     """
 
     def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
-        self.work, self.is_warm = work, False
+        self.work, self.calls = work, 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
         """Do the work."""
-        if not self.is_warm or not arrays[0].is_cuda:
-            self.is_warm = True
-            return self.work(*arrays)
+        self.calls += 1
         with _on(arrays[0]):
+            if self.calls == 2 and arrays[0].is_cuda:
+                with suppress(RuntimeError):  # such as too little memory: then it goes on as it did
+                    self.graph = self._record(arrays)
             if self.graph is None:
-                self.graph = self._record(arrays)
+                return self.work(*arrays)
             for held, array in zip(self.given, arrays):
                 held.copy_(array)
             self.graph.replay()
