@@ -49,6 +49,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         for module in ("tucket.sources.foreign", "tucket.arrays.model"):
             monkeypatch.setattr(f"{module}.on_host", lambda _: None)
         monkeypatch.setattr(foreign, "SLAB", 50)
+        monkeypatch.setattr("tucket.updates.far.SLAB", 50)
     return str(request.param)
 
 
@@ -119,7 +120,8 @@ def test_generic_kernel_is_right(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("loss", ["kl", "ls"])
 def test_ntd(make: Make, where: str, loss: Any, x: NDArray[np.float32]) -> None:
-    fit, expected = tk.ntd(make(x), 2, loss=loss), tk.ntd(x, 2, loss=loss)
+    array = make(x)
+    fit, expected = tk.ntd(array, 2, loss=loss), tk.ntd(x, 2, loss=loss)
     model: Any = fit.model
     assert isinstance(model, ArrayTucker)
     assert type(model.core) is type(make(x))
@@ -132,7 +134,7 @@ def test_ntd(make: Make, where: str, loss: Any, x: NDArray[np.float32]) -> None:
     assert model.kl(make(x)) == pytest.approx(here.kl(x), rel=1e-4)
     assert model.relative_error(make(x)) == pytest.approx(here.relative_error(x), rel=1e-4)
     assert fit.loss == pytest.approx(here.kl(x) if loss == "kl" else here.relative_error(x), rel=1e-4)
-    np.testing.assert_array_equal(bring(make(x)), x)
+    np.testing.assert_array_equal(bring(array), x)
 
 
 WAYS: list[dict[str, Any]] = [
@@ -381,6 +383,15 @@ def test_total_correlation(make: Make, x: NDArray[np.float32], monkeypatch: pyte
     assert tk.metrics.total_correlation(make(0 * x)) == 0
     with pytest.raises(ValueError, match=r"p\[0, 0, 1\] is -"):
         tk.metrics.total_correlation(make(np.where(x == x[0, 0, 1], -x, x)))
+
+
+@pytest.mark.parametrize("loss", ["kl", "ls"])
+@pytest.mark.parametrize("scale", [1e-30, 1e9])
+def test_ntd_without_float64(scale: float, loss: Any) -> None:
+    x = np.float32(scale) * np.random.default_rng(0).random((6, 7, 8), np.float32)
+    fit = tk.ntd(jax.numpy.asarray(x, jax.numpy.bfloat16), 2, loss=loss)
+    expected = tk.ntd(x, 2, loss=loss)
+    assert fit.loss == pytest.approx(expected.loss, rel=0.03)
 
 
 def test_a_device_that_numpy_cannot_ask() -> None:

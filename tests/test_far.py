@@ -15,10 +15,11 @@ from strategies import tensors
 from tucket.arrays.home import home_of
 from tucket.kernels.foreign import bring
 from tucket.updates import far as module
+from tucket.updates.algebra import distance_of
 from tucket.updates.data import Data
-from tucket.updates.divergence import Divergence, to_mixture
+from tucket.updates.divergence import Divergence, _improve, to_mixture
 from tucket.updates.far import FarData
-from tucket.updates.least_squares import LeastSquares
+from tucket.updates.least_squares import LeastSquares, _sweep
 from tucket.updates.multiplicative import divergence_updates, least_squares_updates
 
 strict = pytest.importorskip("array_api_strict")
@@ -127,3 +128,35 @@ def test_a_model_without_mass_is_infinitely_far() -> None:
     assert home is not None
     empty = [there(np.array([[1.0], [0.0]])), there(np.array([[0.5], [0.5]]))]
     assert Divergence(FarData(x, home), 6.0).slopes(there(np.array([[6.0]])), empty)[2] == np.inf
+
+
+def test_no_number_is_no_distance() -> None:
+    assert distance_of(np.nan) == np.inf
+    assert distance_of(-1e-20) == 0
+
+
+def test_nothing_that_is_recorded_looks_at_a_value() -> None:
+    """On a GPU a look, or a number that is sent there, would end the recording."""
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: set[str] = set()
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.add(function.__name__.split(".")[0])
+            return function(*args, **(kwargs or {}))
+
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.random((4, 5, 6)).astype(np.float32))
+    home = home_of(x)
+    assert home is not None
+    data = FarData(x, home)
+    arrays = [torch.from_numpy(rng.random(extent)) for extent in ((2, 2, 2), (4, 2), (5, 2), (6, 2))]
+    metric = [torch.ones(size, dtype=torch.float64) for size in x.shape]
+    total = float(x.sum())
+    with Watch():
+        _sweep(data, metric, 5, *arrays)
+        _improve(data, total, *arrays)
+    assert "mm" in seen
+    assert not seen & {"_local_scalar_dense", "lift_fresh", "nonzero", "index", "index_put_", "is_nonzero"}

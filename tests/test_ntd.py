@@ -418,3 +418,13 @@ def test_faces_reach_the_known_figures(data: Any) -> None:
     x = np.load(data / "attface.npz")["tensor"]
     assert tk.ntd(x, 10, loss="ls").loss < 0.2125
     assert tk.ntd(x, 10, loss="kl").loss / x.sum() < 0.0314
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("faint", [1e-100, 1e-200])
+def test_a_slice_of_next_to_nothing(loss: Any, faint: float) -> None:
+    x = np.random.default_rng(0).random((12, 15, 10))
+    x[0] *= faint
+    fit = tk.ntd(x, 3, loss=loss, n_iter_max=20)
+    assert fit.loss == pytest.approx(loss_of(fit.model, x, loss), rel=1e-6)
+    assert fit.loss < loss_of(tk.Tucker(*tk.ltr(x, 3)), x, loss)

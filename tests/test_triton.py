@@ -253,3 +253,50 @@ def test_rows_descend_as_on_the_host(count: int, rank: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
     assert (found == 0).any()
     np.testing.assert_array_equal(there[2].cpu().numpy(), rows)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_what_is_recorded_is_played_back() -> None:
+    constant = torch.full((3,), 2.0, device=DEVICE)
+
+    def work(a: Any, b: Any) -> tuple[Any, ...]:
+        return a * constant, a + b
+
+    recorded = kernels.Recorded(work)
+    pairs = [(torch.rand(3, device=DEVICE), torch.rand(3, device=DEVICE)) for _ in range(5)]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        torch.cuda.synchronize()
+        found = [recorded(*pair) for pair in pairs]
+        torch.cuda.synchronize()
+    assert recorded.graph is not None
+    for pair, results in zip(pairs, found):  # none of which a later one has overwritten
+        for result, expected in zip(results, work(*pair), strict=True):
+            torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_what_cannot_be_recorded_goes_on() -> None:
+    calls = 0
+
+    def work(a: Any) -> tuple[Any, ...]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise torch.cuda.OutOfMemoryError
+        return (a * 3,)
+
+    recorded, x = kernels.Recorded(work), torch.ones(3, device=DEVICE)
+    for _ in range(4):
+        assert float(recorded(x)[0].sum()) == 9
+    assert recorded.graph is None
+    assert float(torch.rand(1 << 20, device=DEVICE).sum()) > 0
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_memory_does_not_grow() -> None:
+    x = torch.rand((60, 70, 80), device=DEVICE)
+    held = []
+    for _ in range(6):
+        tk.ntd(x, 5, n_iter_max=8)
+        held.append(torch.cuda.memory_reserved())
+    assert held[-1] <= held[2] * 1.01

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import Any, Literal
@@ -134,7 +135,7 @@ def ntd(
     run = Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
     generator, threads, target = check_rng(0 if rng is None else rng), check_workers(workers), check_dtype(dtype)
     last = _check_finest(finest, multilevel, source, ranks)
-    with without_threads_of_blas:
+    with without_threads_of_blas, home.exact() if home else nullcontext():
         pyramid = make_pyramid(tensor, ranks, last, bool(multilevel) and given is None, loss == "kl", threads)
         if pyramid.total == 0:
             run.tell(0, 0.0)
@@ -147,7 +148,8 @@ def ntd(
             parts = _improve(run, pyramid, given, generator, loss)
     levels = tuple(level.partition.rank for level in pyramid.levels)
     found = [parts[0] / pyramid.scale, *parts[1]]
-    if home is not None and isinstance(pyramid.data, FarData) and target == np.float64:
+    is_fine = math.isfinite(run.trace[-1].loss)  # if not, `Tucker` will say why
+    if home is not None and isinstance(pyramid.data, FarData) and target == np.float64 and is_fine:
         core, *factors = hand_over(found, home)
         there: Any = ArrayTucker(core, tuple(factors), home, axes)
         return Fit(there, tuple(run.trace), run.stopped, levels)

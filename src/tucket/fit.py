@@ -23,8 +23,9 @@ WINDOW = 5
 class Step(NamedTuple):
     """One iteration: on which level, 0 being the coarsest, the loss after it, and the seconds since the start.
 
-    The loss is that of the whole tensor: the divergence, or the relative error, good to about 1e-8. It is NaN, not
-    known, while least squares prepare for the divergence, and while another start is tried.
+    The loss is that of the whole tensor: the divergence, or the relative error, good to about 1e-8, or 1e-4 where a
+    library has no float64. It is NaN, not known, while least squares prepare for the divergence, and while another
+    start is tried.
     """
 
     iteration: int

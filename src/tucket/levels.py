@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.arrays.home import home_of
 from tucket.collecting import collect
 from tucket.metrics import total_correlation
 from tucket.model import Model
@@ -41,6 +42,9 @@ COARSEST, FAR_COARSEST = 1 << 19, 1 << 22
 
 KEPT = 0.5
 """Share of the information that a coarser level must keep to be of use."""
+
+FAINT = 1e-60
+"""Share of the whole mass below which a block is weighed as if it had that much."""
 
 FULL, SKETCH = 1 << 27, 1 << 22
 """Entries up to which a tensor is decomposed to its single indices unless told otherwise, and the cells else."""
@@ -85,13 +89,16 @@ class Level:
     @cached_property
     def metric(self) -> list[Matrix]:
         """Weights of the blocks of each mode by which a difference of sums counts: none without measure."""
-        roots = [np.divide(1, np.sqrt(m), where=m > 0, out=np.zeros_like(m)) for m in self.masses]
-        return self.data.take_all(roots)
+        return self.data.take_all([np.divide(1, r, where=r > 0, out=np.zeros_like(r)) for r in self._roots()])
 
     @cached_property
     def roots(self) -> list[Matrix]:
         """What undoes the metric."""
-        return self.data.take_all([np.sqrt(m) for m in self.masses])
+        return self.data.take_all(self._roots())
+
+    def _roots(self) -> list[NDArray[np.float64]]:
+        # so much less than the rest counts as a little more, lest the squares of its weight overflow
+        return [np.sqrt(np.where(m > 0, np.maximum(m, FAINT * m.sum()), 0.0)) for m in self.masses]
 
     def prolong(self, factors: Sequence[Matrix], fine: Level) -> list[Matrix]:
         """Spread the rows of the factors over the blocks of a finer level."""
@@ -120,7 +127,8 @@ class Pyramid:
     def __init__(
         self, tensor: Any, statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
     ) -> None:
-        self.scale = unit_scale(statistics.total / math.prod(tensor.shape))
+        home, mean = home_of(tensor), statistics.total / math.prod(tensor.shape)
+        self.scale = unit_scale(mean) if home is None or home.has_float64() else to_unit(mean)
         self.data = data_of(tensor, self.scale, workers)
         self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
         self.information = tensor_correlation(statistics)

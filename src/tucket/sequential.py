@@ -70,7 +70,7 @@ def lra_sntd(
     if not isinstance(tensor, np.ndarray):
         raise TypeError(
             f"x is of {home}, and scikit-learn needs an array in the memory of the host; decompose x by tucket.ntd "
-            f"where it is, or bring it to the host first"
+            f"where it is, or give an array that NumPy can read, such as x.float().cpu() of torch's"
         )
     ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
     seed = int(check_rng(0 if rng is None else rng).integers(2**31))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -47,6 +48,13 @@ class Home(NamedTuple):
         whole = self.take(np.concatenate([array.reshape(-1) for array in arrays]))
         return [part.reshape(array.shape) for part, array in zip(whole.split([array.size for array in arrays]), arrays)]
 
+    def exact(self) -> AbstractContextManager[object]:
+        """Return a context in which products have all digits, which JAX leaves out on some devices."""
+        if not self.xp.__name__.startswith("jax"):
+            return nullcontext()
+        context: AbstractContextManager[object] = import_module("jax").default_matmul_precision("highest")
+        return context
+
     def __str__(self) -> str:
         return f"{self.xp.__name__.rpartition('array_api_compat.')[2].partition('.')[0]} on {self.device}"
 
@@ -66,6 +74,8 @@ def home_of(x: Any) -> Home | None:
 
 def namespace_of(x: Any) -> Any:
     """Return the functions that go with an array, by the names of the array API: NumPy's own for its arrays."""
+    if isinstance(x, np.ndarray):
+        return np
     if type(x).__module__ == "torch":
         return _torch_namespace()
     home = home_of(x)

@@ -15,7 +15,7 @@ from tucket.arrays.home import Home
 from tucket.blocks import Blocks
 from tucket.partition import Partition
 
-__all__ = ["as_float", "block_sums", "divergence", "expand", "moments", "project", "square_sum"]
+__all__ = ["as_float", "block_sums", "divergence", "expand", "indicator", "moments", "project", "square_sum"]
 
 INDICATOR = 1 << 22
 """Entries of a matrix that says which index is of which block."""

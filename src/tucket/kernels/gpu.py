@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import accumulate
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -337,13 +338,17 @@ def descend_rows(
 ) -> torch.Tensor:
     """Lower each row's a N a / 2 - a m over a >= 0, entry after entry: see the compiled loop of the host."""
     count, rank = rows.shape
+    width = triton.next_power_of_2(rank)
     found = torch.empty((count, rank), dtype=torch.float64, device=rows.device)
     with _on(rows):
         descend[(count,)](
             targets.contiguous(), gram.contiguous(), rows.contiguous(), found, rank, sweeps,
-            _number(tolerance, rows.device), N=triton.next_power_of_2(rank), num_warps=1,
+            _number(tolerance, rows.device), N=width, num_warps=min(8, max(1, width // 128)),
         )  # fmt: skip
     return found
+
+
+_recording = Lock()
 
 
 class Recorded:
@@ -361,27 +366,47 @@ class Recorded:
         self.calls += 1
         with _on(arrays[0]):
             if self.calls == 2 and arrays[0].is_cuda:
-                with suppress(RuntimeError):  # such as too little memory: then it goes on as it did
+                with suppress(RuntimeError), _recording:  # such as too little memory: then it goes on as it did
                     self.graph = self._record(arrays)
             if self.graph is None:
                 return self.work(*arrays)
-            for held, array in zip(self.given, arrays):
+            for held, array in zip(self.given, arrays, strict=True):
                 held.copy_(array)
             self.graph.replay()
             return [array.clone() for array in self.found]
 
     def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
+        here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
         self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
         aside.wait_stream(here)
         with torch.cuda.stream(aside), _without_collection():  # nothing of the device's may be freed meanwhile
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool, capture_error_mode="thread_local")
             try:
                 self.found = self.work(*self.given)
             finally:
                 graph.capture_end()
         here.wait_stream(aside)
         return graph
+
+
+_studios = local()
+
+
+def _studio(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
+    """Return a stream to record on, and the memory that all recordings of a thread share: each begins from its own.
+
+    A recording of nothing keeps that memory; without it every recording would leave some behind.
+    """
+    known = _studios.__dict__.setdefault("known", {})
+    if device not in known:
+        aside, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(aside):
+            keeper.capture_begin(capture_error_mode="thread_local")
+            torch.zeros(1, device=device)
+            keeper.capture_end()
+        known[device] = aside, keeper
+    aside, keeper = known[device]
+    return aside, keeper.pool()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ __all__ = [
     "Matrix",
     "Parts",
     "at_least",
+    "distance_of",
     "inner_product",
     "join",
     "kronecker",
@@ -22,6 +23,7 @@ __all__ = [
     "multiply",
     "multiply_all",
     "quotient",
+    "reshape",
     "runs",
     "select",
     "share",
@@ -32,6 +34,11 @@ __all__ = [
 
 Matrix = Any  # an array of floats, of NumPy's or of another library's, of any number of modes
 Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
+
+
+def reshape(array: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """Return an array of another shape, by its own method if it has one, which is quicker."""
+    return array.reshape(shape) if hasattr(array, "reshape") else namespace_of(array).reshape(array, shape)
 
 
 def runs(size: int, most: int) -> Iterator[slice]:
@@ -50,7 +57,6 @@ def multiply(part: Matrix, matrix: Matrix, mode: int) -> Matrix:
     """Sum along one mode against the columns of a matrix, whose number becomes the size of the mode."""
     before, size, after = math.prod(part.shape[:mode]), part.shape[mode], math.prod(part.shape[mode + 1 :])
     shape = (*part.shape[:mode], matrix.shape[1], *part.shape[mode + 1 :])
-    reshape = namespace_of(part).reshape
     if after == 1:  # one product instead of many
         return reshape(reshape(part, (before, size)) @ matrix, shape)
     return reshape(matrix.T @ reshape(part, (before, size, after)), shape)
@@ -65,7 +71,6 @@ def multiply_all(part: Matrix, matrices: Mapping[int, Matrix]) -> Matrix:
 
 def weigh(part: Matrix, vectors: Mapping[int, Matrix]) -> Matrix:
     """Multiply by the entries of a vector along each of some modes."""
-    reshape = namespace_of(part).reshape
     for mode, vector in vectors.items():
         part = part * reshape(vector, (-1,) + (1,) * (part.ndim - mode - 1))
     return part
@@ -78,20 +83,21 @@ def without(matrices: Mapping[int, Matrix], mode: int) -> dict[int, Matrix]:
 
 def unfold(part: Matrix, mode: int) -> Matrix:
     """Return a tensor as a matrix, with a row for each index of one mode."""
-    xp = namespace_of(part)
-    return xp.reshape(xp.moveaxis(part, mode, 0), (part.shape[mode], -1))
+    return reshape(namespace_of(part).moveaxis(part, mode, 0), (part.shape[mode], -1))
 
 
 def inner_product(a: Matrix, b: Matrix) -> Matrix:
     """Sum the products of the entries of two tensors, to an array of one number."""
-    reshape = namespace_of(a).reshape
     return reshape(a, (-1,)) @ reshape(b, (-1,))
 
 
 def at_least(array: Matrix, least: float) -> Matrix:
     """Raise entries that are too small."""
-    # a device would have to be sent the number as an array
-    return np.maximum(array, least) if isinstance(array, np.ndarray) else namespace_of(array).clip(array, least, None)
+    if isinstance(array, np.ndarray):
+        return np.maximum(array, least)
+    if hasattr(array, "clamp"):  # of torch's: it sends no number to a device, and can be recorded
+        return array.clamp(min=least)
+    return namespace_of(array).clip(array, least, None)
 
 
 def quotient(a: Matrix, b: Matrix) -> Matrix:
@@ -109,9 +115,14 @@ def least_of(dtype: Any) -> float:
     return 2.0**-1022 if "64" in str(dtype) else 2.0**-126
 
 
+def distance_of(value: Any) -> float:
+    """Return a distance as a number: never below 0, and infinity where it is none."""
+    number = float(value)
+    return math.inf if math.isnan(number) else max(0.0, number)
+
+
 def kronecker(matrices: Sequence[Matrix]) -> Matrix:
     """Return the products of the entries of matrices: rows for their rows, columns for their columns, in C order."""
-    reshape = namespace_of(matrices[0]).reshape
 
     def pair(a: Matrix, b: Matrix) -> Matrix:
         extent = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]

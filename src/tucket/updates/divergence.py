@@ -17,9 +17,11 @@ from tucket.arrays.home import namespace_of
 from tucket.updates.algebra import (
     Matrix,
     Parts,
+    distance_of,
     join,
     kronecker,
     multiply_all,
+    reshape,
     share,
     unfold,
     weigh,
@@ -69,12 +71,12 @@ class Divergence:
     def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
         core, *better, divergence = self._improve(core, *factors)
-        return (core, better), max(0.0, float(divergence))
+        return (core, better), distance_of(divergence)
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
         """Return the derivative of <R, Q> by the core and by each factor, and the divergence, in one pass."""
         of_core, of_factors, divergence = _slopes(self.data, self.total, core, factors)
-        return of_core, of_factors, max(0.0, float(divergence))
+        return of_core, of_factors, distance_of(divergence)
 
     def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
         xp = namespace_of(now[0])
@@ -116,7 +118,7 @@ def _slopes(
     ]
     factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
     xp = namespace_of(core)
-    mass = xp.sum(xp.reshape(outer, (-1, inner.shape[1])), axis=0) @ xp.sum(inner, axis=0)
+    mass = xp.sum(reshape(outer, (-1, inner.shape[1])), axis=0) @ xp.sum(inner, axis=0)
     return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(logs) - total + mass
 
 
@@ -125,14 +127,13 @@ def _ratio_sums(data: AnyData, split: int, outer: Matrix, inner: Matrix) -> tupl
 
     Return also the sum of P log(P / Q), infinity where the tensor has mass and the product has none.
     """
-    xp = namespace_of(outer)
-    table, outer_sums, inner_sums, logs = xp.reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
+    table, outer_sums, inner_sums, logs = reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
     for some, part in data.rows(split):
         rows = table[some, :]
         ratios, more = data.ratios(part, rows @ inner.T)
         outer_sums.append(ratios @ inner)
         inner_sums, logs = inner_sums + ratios.T @ rows, logs + more
-    return xp.reshape(join(outer_sums), outer.shape), inner_sums, logs
+    return reshape(join(outer_sums), outer.shape), inner_sums, logs
 
 
 def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Parts:
@@ -168,7 +169,7 @@ def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:
         return [slopes]
     shape = (*(factor.shape[0] for factor in factors), *(factor.shape[1] for factor in factors))
     # a factor's rows and columns side by side, so that they go in one product
-    turned = xp.permute_dims(xp.reshape(slopes, shape), tuple(axis for k in range(count) for axis in (k, count + k)))
-    pairs = xp.reshape(turned, tuple(math.prod(factor.shape) for factor in factors))
-    vectors = {k: xp.reshape(factor, (-1, 1)) for k, factor in enumerate(factors)}
-    return [xp.reshape(multiply_all(pairs, without(vectors, k)), factor.shape) for k, factor in enumerate(factors)]
+    turned = xp.permute_dims(reshape(slopes, shape), tuple(axis for k in range(count) for axis in (k, count + k)))
+    pairs = reshape(turned, tuple(math.prod(factor.shape) for factor in factors))
+    vectors = {k: reshape(factor, (-1, 1)) for k, factor in enumerate(factors)}
+    return [reshape(multiply_all(pairs, without(vectors, k)), factor.shape) for k, factor in enumerate(factors)]

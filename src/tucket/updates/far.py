@@ -23,6 +23,9 @@ __all__ = ["AnyData", "FarData", "data_of"]
 
 Result = TypeVar("Result")
 
+NOTHING, NOTHING_SINGLE = 1e-280, 1e-28
+"""Entries of a model up to which a ratio to them could overflow, in float64 and in float32."""
+
 ROW_STEPS = 15
 """Steps for the rows of a factor where no compiled loop can take them entry after entry."""
 
@@ -151,7 +154,7 @@ class FarData:
         """
         xp = self.home.xp
         least = least_of(model.dtype)
-        is_used = xp.astype(model > 100 * least, model.dtype)
+        is_used = xp.astype(model > (NOTHING if least < NOTHING else NOTHING_SINGLE), model.dtype)
         found = share(part * is_used, model)
         logs = xp.sum(part * xp.log(at_least(found, least)))
         return found, xp.where(xp.sum(part * (1 - is_used)) > 0, math.inf, logs)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tucket.arrays.home import namespace_of
-from tucket.updates.algebra import Matrix, at_least, multiply, multiply_all, unfold, weigh, without
+from tucket.updates.algebra import Matrix, at_least, distance_of, multiply, multiply_all, unfold, weigh, without
 from tucket.updates.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 
 if TYPE_CHECKING:
@@ -70,13 +70,13 @@ class LeastSquares:
 
     def _told(self, found: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
         core, *factors, half = found
-        return core, factors, max(0.0, self.norm + 2 * float(half))
+        return core, factors, distance_of(self.norm + 2 * half)
 
     def distance(self, core: Matrix, factors: Sequence[Matrix]) -> float:
         """Return the squared distance of a model."""
         target = self.contract(dict(enumerate(factors)))
         slope = multiply_by_all(core, [factor.T @ factor for factor in factors]) - target
-        return max(0.0, self.norm + 2 * float(objective(core, slope, target)))
+        return distance_of(self.norm + 2 * objective(core, slope, target))
 
     def contract(self, factors: dict[int, Matrix]) -> Matrix:
         """Contract the tensor, in the metric, with some factors."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tucket.arrays.home import namespace_of
-from tucket.updates.algebra import Matrix, at_least, inner_product, least_of, select, share
+from tucket.updates.algebra import Matrix, at_least, inner_product, least_of, reshape, select, share
 
 __all__ = ["eigenvalue_bound", "multiply_by_all", "nearest", "objective"]
 
@@ -41,7 +41,7 @@ def nearest(
         step = at_least(ahead - length * ahead_slope, 0.0)
         step_slope = multiply(step) - target
         reached = objective(step, step_slope, target)
-        is_worse = reached > least
+        is_worse = ~(reached <= least)  # or no number
         if isinstance(is_worse, np.bool) and is_worse:
             if not carry:  # not even a plain step is an improvement: there is none
                 break
@@ -61,7 +61,7 @@ def objective(array: Matrix, slope: Matrix, target: Matrix) -> Matrix:
 
 def multiply_by_all(array: Matrix, matrices: Sequence[Matrix]) -> Matrix:
     """Multiply by a symmetric matrix along each mode: the first mode becomes the last, until all are back in place."""
-    reshape, shape = namespace_of(array).reshape, array.shape
+    shape = array.shape
     for matrix in matrices:
         array = reshape(array, (matrix.shape[0], -1)).T @ matrix
     return reshape(array, shape)
