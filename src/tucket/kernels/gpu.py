@@ -90,7 +90,8 @@ def _is_finite(sums: Sums) -> bool:
 
 def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
     """Launch kernels on the device of a tensor, which need not be the current one."""
-    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()
+    is_here = not tensor.is_cuda or tensor.device.index == torch.cuda.current_device()
+    return nullcontext() if is_here else torch.cuda.device(tensor.device)
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -245,7 +246,7 @@ def _sum_part(
         2 if per_unit is None else 2 * programs,
     ]
     room = torch.empty(sum(rooms), dtype=torch.float64, device=device)
-    by_chunk, by_tile, lows, moments = room.split(rooms)
+    by_chunk, by_tile, lows, moments = torch.split_with_sizes(room, rooms)
     if not signed:
         lows.zero_()
     sum_rows[(programs,)](

@@ -21,6 +21,8 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
     """Return what the user gave as a source: nothing of it is read yet. A stream must be told the shape it fills."""
     if isinstance(x, Source):
         return x
+    if type(x).__module__ == "torch" and (home := home_of(x)) is not None:  # a device may be waiting
+        return from_array(x, home, name)
     if not isinstance(x, np.ndarray):
         for (module, kind), make in KINDS.items():
             # who holds one of these has imported its module
