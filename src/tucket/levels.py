@@ -57,9 +57,9 @@ SEARCH = 1 << 34
 class Level:
     """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
 
-    The masses are the measures, on the host. `offset` is the distance of the whole tensor from its own blocks, spread
-    out: a divergence, or a squared one.
-    `kept` is the total correlation of the block sums, and `by_mass` says which of the measures it is.
+    The measures are on the host, as masses, and where the data are. `offset` is the distance of the whole tensor from
+    its own blocks, spread out: a divergence, or a squared one. `kept` is the total correlation of the block sums, and
+    `by_mass` says which of the measures it is.
     """
 
     partition: Partition
