@@ -17,6 +17,7 @@ pytest.importorskip("triton")
 from tucket.kernels import gpu as kernels  # noqa: E402
 from tucket.kernels import gpu_plan as plans  # noqa: E402
 from tucket.kernels import plain  # noqa: E402
+from tucket.kernels.recorded import Recorded  # noqa: E402
 from tucket.updates.data import Data  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
@@ -262,7 +263,7 @@ def test_what_is_recorded_is_played_back() -> None:
     def work(a: Any, b: Any) -> tuple[Any, ...]:
         return a * constant, a + b
 
-    recorded = kernels.Recorded(work)
+    recorded = Recorded(work)
     pairs = [(torch.rand(3, device=DEVICE), torch.rand(3, device=DEVICE)) for _ in range(5)]
     with torch.cuda.stream(torch.cuda.Stream()):
         torch.cuda.synchronize()
@@ -285,7 +286,7 @@ def test_what_cannot_be_recorded_goes_on() -> None:
             raise torch.cuda.OutOfMemoryError
         return (a * 3,)
 
-    recorded, x = kernels.Recorded(work), torch.ones(3, device=DEVICE)
+    recorded, x = Recorded(work), torch.ones(3, device=DEVICE)
     for _ in range(4):
         assert float(recorded(x)[0].sum()) == 9
     assert recorded.graph is None

@@ -320,7 +320,7 @@ def compare(
 
     with open_data(data, key, modes, value, bins, shape, None) as source:
         wanted = check_rank(parse_rank(rank, source), source.shape)
-        x = as_dense(source.held())
+        x = as_dense(source.held()).array
     rows = []
     for entry in run(x, wanted, workers=workers):
         rows.append(entry)

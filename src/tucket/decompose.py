@@ -22,7 +22,7 @@ from tucket.levels import FULL, SKETCH, Level, Pyramid, make_pyramid
 from tucket.model import Model, check_dtype
 from tucket.partition import Partition, Rank, check_rank, check_rng
 from tucket.plan import choose, listed
-from tucket.sources import Source, as_dense, as_source
+from tucket.sources import Source, as_dense
 from tucket.sources.dense import check_shape_match
 from tucket.starts import STARTS
 from tucket.tucker import Tucker
@@ -120,8 +120,8 @@ def ntd(
     >>> core, factors = fit.model
     """
     began = time.perf_counter()
-    source = as_source(x)
-    tensor, axes, home = as_dense(x), source.axes, source.home
+    source = as_dense(x)
+    tensor, axes, home = source.array, source.axes, source.home
     choose(loss, dict.fromkeys(LOSSES), "loss")
     if preset is not None:
         choose(preset, {"paper": None}, "preset")

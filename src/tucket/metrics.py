@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.arrays.home import check_array, home_of, on_host, same_home
+from tucket.arrays.home import check_array, check_same_home, home_of, on_host
 from tucket.kernels import foreign
 from tucket.partition import Partition
 from tucket.sources.dense import as_tensor, check_shape, check_shape_match, check_values, slabs
@@ -146,9 +146,7 @@ def _total_correlation_abroad(p: Any) -> float:
 
 def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Return the first of two arrays that are in the same place, and what gives a part of the second."""
-    homes = home_of(p), home_of(q)
-    if not same_home(*homes):
-        raise ValueError(f"q is of {homes[1] or 'NumPy'}, but p of {homes[0] or 'NumPy'}; bring one to the other")
+    check_same_home(p, q, "p", "q")
     check_shape_match(q, tuple(p.shape), "p", "q")
     for array, name in ((p, "p"), (q, "q")):
         check_array(array, name)

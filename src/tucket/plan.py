@@ -85,7 +85,7 @@ class Plan:
 
 def make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
     """Make a plan for the blocks of `base`, which are single indices or those of statistics."""
-    is_known = blocks == "uniform" or (blocks == "random" and type(rng) is int) if isinstance(blocks, str) else False
+    is_known = isinstance(blocks, str) and (blocks == "uniform" or (blocks == "random" and type(rng) is int))
     if is_known and type(rank) is int and all(each.is_whole for each in base.modes):
         return _known_plan(blocks, rank, rng if blocks == "random" else None, base.shape)
     return _make_plan(blocks, rank, rng, base, axes)

@@ -33,6 +33,7 @@ from tucket.passes import Unfoldings, block_sums
 from tucket.sources.foreign import Foreign
 from tucket.sources.source import Report, Source
 from tucket.statistics import Statistics
+from tucket.updates.algebra import reshape, unfold
 
 __all__ = [
     "Limits",
@@ -259,7 +260,7 @@ def kept_by(rows: Unfolding, partition: Partition, mode: int, blocks: Blocks) ->
     """Return the information that a partition keeps with other blocks in one mode, given its unfolding."""
     others = [rank for k, rank in enumerate(partition.rank) if k != mode]
     core = add_rows(rows, blocks)
-    return total_correlation(namespace_of(core).reshape(core, (blocks.rank, *others)))
+    return total_correlation(reshape(core, (blocks.rank, *others)))
 
 
 def tensor_correlation(statistics: Statistics) -> float:
@@ -405,8 +406,7 @@ def unfoldings(
     short = [mode for mode in modes if mode not in found]
     cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
     for mode, core in zip(short, _cores(source, cuts, workers, progress)):
-        xp = namespace_of(core)
-        found[mode] = xp.reshape(xp.moveaxis(core, mode, 0), (partition[mode].size, -1))
+        found[mode] = unfold(core, mode)
     for rows in found.values():
         rows /= rows.sum() or 1.0
     return [found[mode] for mode in modes]

@@ -16,7 +16,7 @@ from tucket.levels import to_unit
 from tucket.model import check_dtype
 from tucket.optional import need
 from tucket.partition import Partition, Rank, check_rank, check_rng
-from tucket.sources import as_dense, as_source
+from tucket.sources import as_dense
 from tucket.tucker import Tucker
 from tucket.updates.algebra import Matrix, unfold
 from tucket.updates.data import Data
@@ -65,8 +65,8 @@ def lra_sntd(
     >>> model.rank, model.relative_error(x) < 0.05
     ((2, 2), True)
     """
-    source = as_source(x)
-    tensor, home = as_dense(x), source.home
+    source = as_dense(x)
+    tensor, home = source.array, source.home
     if not isinstance(tensor, np.ndarray):
         raise TypeError(
             f"x is of {home}, and scikit-learn needs an array in the memory of the host; decompose x by tucket.ntd "

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Home", "check_array", "home_of", "is_traced", "namespace_of", "on_gpu", "on_host", "same_home"]
+__all__ = [
+    "Home",
+    "check_array",
+    "check_same_home",
+    "home_of",
+    "is_traced",
+    "namespace_of",
+    "on_gpu",
+    "on_host",
+    "same_home",
+]
 
 CPU, CUDA = 1, 2
 """What DLPack calls a device whose memory is the host's, and a GPU of NVIDIA's."""
@@ -87,6 +97,15 @@ def same_home(first: Home | None, second: Home | None) -> bool:
     if first is None or second is None:
         return first is second
     return first.xp is second.xp and (first.device == second.device or None in (first.device, second.device))
+
+
+def check_same_home(first: Any, second: Any, name: str, other: str) -> None:
+    """Refuse two arrays that are not of the same library and on the same device."""
+    homes = home_of(first), home_of(second)
+    if not same_home(*homes):
+        raise ValueError(
+            f"{other} is of {homes[1] or 'NumPy'}, but {name} of {homes[0] or 'NumPy'}; bring one to the other"
+        )
 
 
 def check_array(x: Any, name: str) -> None:

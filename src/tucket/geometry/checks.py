@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of, same_home
+from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of
 from tucket.arrays.pure import as_float
 from tucket.kernels import foreign
 from tucket.metrics import kl
@@ -16,7 +16,6 @@ from tucket.sources.dense import as_tensor, check_shape
 
 __all__ = [
     "Dense",
-    "check_pair",
     "check_positive",
     "check_real",
     "divergence",
@@ -30,15 +29,6 @@ __all__ = [
 
 Dense = NDArray[np.float64] | Any
 """An array of NumPy's in float64, or one of another library, in the widest floats that it has."""
-
-
-def check_pair(first: Any, second: Any, *names: str) -> None:
-    """Refuse two arrays that are not of the same library and on the same device."""
-    homes = home_of(first), home_of(second)
-    if not same_home(*homes):
-        raise ValueError(
-            f"{names[1]} is of {homes[1] or 'NumPy'}, but {names[0]} of {homes[0] or 'NumPy'}; bring one to the other"
-        )
 
 
 def check_positive(x: Any, name: str = "x", allow_zero: bool = False) -> Dense:

@@ -17,10 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import namespace_of
+from tucket.arrays.home import check_same_home, namespace_of
 from tucket.geometry.checks import (
     Dense,
-    check_pair,
     check_positive,
     check_real,
     first_index,
@@ -29,6 +28,7 @@ from tucket.geometry.checks import (
     to_host,
 )
 from tucket.partition import Partition, check_partition
+from tucket.sources.dense import check_shape_match
 
 __all__ = [
     "Bingos",
@@ -225,10 +225,9 @@ def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
     >>> geodesic([0.2, 0.8], [0.8, 0.2], 0.5, "e")
     array([0.5, 0.5])
     """
-    check_pair(p, q, "p", "q")
+    check_same_home(p, q, "p", "q")
     first, second = check_positive(p, "p"), check_positive(q, "q")
-    if first.shape != second.shape:
-        raise ValueError(f"q has shape {tuple(second.shape)}, but p is of shape {tuple(first.shape)}")
+    check_shape_match(second, tuple(first.shape), "p", "q")
     xp = namespace_of(first)
     if kind == "m":
         point = first * (1 - t) + second * t

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import namespace_of
+from tucket.arrays.home import check_same_home, namespace_of
 from tucket.geometry.checks import (
     Dense,
-    check_pair,
     check_positive,
     check_real,
     divergence,
@@ -156,7 +155,7 @@ def mean_field(
 
 
 def _check_machine(bias: Any, weights: Any) -> tuple[Dense, Dense]:
-    check_pair(bias, weights, "bias", "weights")
+    check_same_home(bias, weights, "bias", "weights")
     b, w = check_real(bias, "bias"), check_real(weights, "weights")
     xp, shape = namespace_of(b), tuple(b.shape)
     if len(shape) != 1 or shape[0] > MOST:

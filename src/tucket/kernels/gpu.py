@@ -8,13 +8,11 @@ programs write to the same place, so that the same sums come out each time.
 
 from __future__ import annotations
 
-import gc
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import accumulate
-from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -37,7 +35,17 @@ from tucket.kernels.triton import (
 )
 from tucket.partition import Partition
 
-__all__ = ["Found", "Recorded", "block_sums", "core", "descend_rows", "divergence_sums", "project", "residual", "write"]
+__all__ = [
+    "Found",
+    "block_sums",
+    "core",
+    "descend_rows",
+    "divergence_sums",
+    "on_device_of",
+    "project",
+    "residual",
+    "write",
+]
 
 ROOM = 1 << 25
 """Sums of chunks, in float64, that are held at a time."""
@@ -75,7 +83,7 @@ def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -
     """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
     tensor = _bytes(tensor)
     kind = _kind(tensor.dtype)
-    with _on(tensor):
+    with on_device_of(tensor):
         sums = _sum(tensor, partition, unit, kind)
         if kind == SINGLE and not _is_finite(sums):  # perhaps a row or a logarithm was too much for float32
             sums = _sum(tensor, partition, unit, WIDE)
@@ -88,7 +96,7 @@ def _is_finite(sums: Sums) -> bool:
     return bool(np.isfinite(parts).all())
 
 
-def _on(tensor: torch.Tensor) -> AbstractContextManager[object]:
+def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
     """Launch kernels on the device of a tensor, which need not be the current one."""
     is_here = not tensor.is_cuda or tensor.device.index == torch.cuda.current_device()
     return nullcontext() if is_here else torch.cuda.device(tensor.device)
@@ -111,7 +119,7 @@ def divergence_sums(tensor: torch.Tensor, partition: Partition, core: torch.Tens
     The inverse of that unit, a power of two, is on the device too. The squares are not summed.
     """
     tensor = _bytes(tensor)
-    with _on(tensor):
+    with on_device_of(tensor):
         mean = core.sum(dtype=torch.float64) / tensor.numel()
         per_unit = torch.where(mean > 0, torch.exp2(-torch.log2(mean).round()), 1.0).reshape(1)
         return Found(tensor, partition, _kind(tensor.dtype), per_unit, 1), per_unit
@@ -123,7 +131,7 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
     All is under way before the host looks at anything.
     """
     tensor = _bytes(tensor)
-    with _on(tensor):
+    with on_device_of(tensor):
         return _project(tensor, partition)
 
 
@@ -141,7 +149,7 @@ def _project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, 
 def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
     """Return the block sums, on the device; None if they are not fit for use."""
     tensor = _bytes(tensor)
-    with _on(tensor):
+    with on_device_of(tensor):
         found = Found(tensor, partition, _kind(tensor.dtype))
         return found.core() if found.is_fine() else None
 
@@ -303,7 +311,7 @@ def residual(
 ) -> tuple[float, float, bool]:
     """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
     tensor = _bytes(tensor)
-    with _on(tensor):
+    with on_device_of(tensor):
         seen, device = Rows.of(tensor, partition), tensor.device
         plan = plan_of(seen)
         table, of_rows = _table(seen, plan, core / scale, weights)
@@ -322,7 +330,7 @@ def residual(
 
 def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any]) -> None:
     """Write the tensor of a block model to an array."""
-    with _on(out):
+    with on_device_of(out):
         seen = Rows.of(out, partition)
         plan = plan_of(seen)
         table, of_rows = _table(seen, plan, core, weights)
@@ -341,81 +349,9 @@ def descend_rows(
     count, rank = rows.shape
     width = triton.next_power_of_2(rank)
     found = torch.empty((count, rank), dtype=torch.float64, device=rows.device)
-    with _on(rows):
+    with on_device_of(rows):
         descend[(count,)](
             targets.contiguous(), gram.contiguous(), rows.contiguous(), found, rank, sweeps,
             _number(tolerance, rows.device), N=width, num_warps=min(8, max(1, width // 128)),
         )  # fmt: skip
     return found
-
-
-_recording = Lock()
-
-
-class Recorded:
-    """A function from arrays to arrays that looks at none of them: recorded at its second call, then played back.
-
-    Hundreds of small kernels then start as one, and the host is no longer what they wait for.
-    """
-
-    def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
-        self.work, self.calls = work, 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Do the work."""
-        self.calls += 1
-        with _on(arrays[0]):
-            if self.calls == 2 and arrays[0].is_cuda:
-                with suppress(RuntimeError), _recording:  # such as too little memory: then it goes on as it did
-                    self.graph = self._record(arrays)
-            if self.graph is None:
-                return self.work(*arrays)
-            for held, array in zip(self.given, arrays, strict=True):
-                held.copy_(array)
-            self.graph.replay()
-            return [array.clone() for array in self.found]
-
-    def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
-        here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
-        self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside), _without_collection():  # nothing of the device's may be freed meanwhile
-            graph.capture_begin(pool, capture_error_mode="thread_local")
-            try:
-                self.found = self.work(*self.given)
-            finally:
-                graph.capture_end()
-        here.wait_stream(aside)
-        return graph
-
-
-_studios = local()
-
-
-def _studio(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
-    """Return a stream to record on, and the memory that all recordings of a thread share: each begins from its own.
-
-    A recording of nothing keeps that memory; without it every recording would leave some behind.
-    """
-    known = _studios.__dict__.setdefault("known", {})
-    if device not in known:
-        aside, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
-        with torch.cuda.stream(aside):
-            keeper.capture_begin(capture_error_mode="thread_local")
-            torch.zeros(1, device=device)
-            keeper.capture_end()
-        known[device] = aside, keeper
-    aside, keeper = known[device]
-    return aside, keeper.pool()
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()

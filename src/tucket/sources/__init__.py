@@ -21,16 +21,14 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
     """Return what the user gave as a source: nothing of it is read yet. A stream must be told the shape it fills."""
     if isinstance(x, Source):
         return x
-    if type(x).__module__ == "torch" and (home := home_of(x)) is not None:  # a device may be waiting
-        return from_array(x, home, name)
     if not isinstance(x, np.ndarray):
+        if (home := home_of(x)) is not None:
+            return from_array(x, home, name)
         for (module, kind), make in KINDS.items():
             # who holds one of these has imported its module
             loaded = sys.modules.get(module)
             if loaded is not None and isinstance(x, getattr(loaded, kind, ())):
                 return make(x, name, memory)
-        if (home := home_of(x)) is not None:
-            return from_array(x, home, name)
         if _is_entries(x):
             from tucket.sources.sparse import from_entries
 
@@ -45,15 +43,15 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
 
 
-def as_dense(x: Any, name: str = "x") -> Any:
-    """Return what the user gave as one array in memory, of a device too, or in a mapped file: nothing else will do."""
+def as_dense(x: Any, name: str = "x") -> Array | Mapped | Foreign:
+    """Return what the user gave, which must be one array, in memory, of a device too, or in a mapped file."""
     source = as_source(x, name)
     if not isinstance(source, Array | Mapped | Foreign):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
             f"reduce {name} by tucket.ltr, or read it as an array first"
         )
-    return source.array
+    return source
 
 
 def _is_entries(x: Any) -> bool:

@@ -180,7 +180,7 @@ def _is_shared(array: Any) -> bool:
 def check_shape_match(tensor: NDArray[Any] | Source, shape: tuple[int, ...], owner: str, name: str = "x") -> None:
     """Refuse a tensor whose shape is not that of its partner."""
     if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tensor.shape}, but {owner} is of shape {shape}")
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {owner} is of shape {shape}")
 
 
 def check_values(tensor: NDArray[Any], name: str = "x") -> NDArray[Any]:

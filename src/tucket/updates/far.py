@@ -143,9 +143,9 @@ class FarData:
         """Return a function from arrays to arrays as it is best called again and again: on a GPU it is recorded."""
         if on_gpu(self.tensor) is None:
             return work
-        from tucket.kernels import gpu
+        from tucket.kernels.recorded import Recorded
 
-        return gpu.Recorded(work)
+        return Recorded(work)
 
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, Matrix]:
         """Divide entries by those of a model; 0 where it has no mass to speak of.

@@ -1,0 +1,86 @@
+"""Work on a GPU that is done again and again: recorded once, and played back from then on."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Lock, local
+from typing import Any
+
+import torch
+
+from tucket.kernels.gpu import on_device_of
+
+__all__ = ["Recorded"]
+
+_recording = Lock()
+
+
+class Recorded:
+    """A function from arrays to arrays that looks at none of them: recorded at its second call, then played back.
+
+    Hundreds of small kernels then start as one, and the host is no longer what they wait for.
+    """
+
+    def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
+        self.work, self.calls = work, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Do the work."""
+        self.calls += 1
+        with on_device_of(arrays[0]):
+            if self.calls == 2 and arrays[0].is_cuda:
+                with suppress(RuntimeError), _recording:  # such as too little memory: then it goes on as it did
+                    self.graph = self._record(arrays)
+            if self.graph is None:
+                return self.work(*arrays)
+            for held, array in zip(self.given, arrays, strict=True):
+                held.copy_(array)
+            self.graph.replay()
+            return [array.clone() for array in self.found]
+
+    def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
+        here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
+        self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside), _without_collection():  # nothing of the device's may be freed meanwhile
+            graph.capture_begin(pool, capture_error_mode="thread_local")
+            try:
+                self.found = self.work(*self.given)
+            finally:
+                graph.capture_end()
+        here.wait_stream(aside)
+        return graph
+
+
+_studios = local()
+
+
+def _studio(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
+    """Return a stream to record on, and the memory that all recordings of a thread share: each begins from its own.
+
+    A recording of nothing keeps that memory; without it every recording would leave some behind.
+    """
+    known = _studios.__dict__.setdefault("known", {})
+    if device not in known:
+        aside, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(aside):
+            keeper.capture_begin(capture_error_mode="thread_local")
+            torch.zeros(1, device=device)
+            keeper.capture_end()
+        known[device] = aside, keeper
+    aside, keeper = known[device]
+    return aside, keeper.pool()
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
