@@ -21,17 +21,32 @@ import torch
 
 import tucket as tk
 from benchmarks.blocks import load
-from tucket.kernels.gpu import Found, _kind, divergence_sums
+from tucket.kernels.gpu import Found, _kind, divergence
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 MARK, END = "<!-- from benchmarks/results/gpu.json -->", "<!-- end -->"
 CUBE, RANK = (1000, 1000, 2000), 20
 VIEWS = (9, 9, 512, 512, 3)
+SHAPES = (
+    ((700, 700, 1000), 1),
+    ((700, 700, 999), 20),
+    ((22_000, 22_000), 20),
+    ((200, 2_400_000), 20),
+    ((800_000, 600), 20),
+    ((800_000, 3, 200), 3),
+    ((20_000, 8_000, 3), 3),
+    ((64, 64, 64, 64, 32), 4),
+)
+"""And ranks: rows whose length is no multiple of 16, or odd, few long rows, many short ones."""
 
 
 AHEAD = 4_000_000
 """Cycles of the device, about 2 ms."""
+
+
+SLAB = 1 << 26
+"""Entries that are brought to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +94,22 @@ def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def exact(x: torch.Tensor, partition: tk.Partition) -> tuple[Any, list[Any]]:
-    """Return block sums and marginals in float64, slice by slice."""
+    """Return block sums and marginals in float64, some slices at a time."""
     core = torch.zeros(partition.rank, dtype=torch.float64, device=x.device)
     marginals = [torch.zeros(size, dtype=torch.float64, device=x.device) for size in x.shape]
     one_hot = [
         torch.nn.functional.one_hot(torch.from_numpy(np.array(blocks.labels)).to(x.device), blocks.rank).double()
         for blocks in partition.modes
     ]
-    for index, slab in enumerate(x):
-        part = slab.double()
-        for mode in range(1, x.ndim):
-            marginals[mode] += part.sum([k - 1 for k in range(1, x.ndim) if k != mode]) if x.ndim > 2 else part
-        marginals[0][index] = part.sum()
-        for mode in range(1, x.ndim):
-            part = torch.tensordot(part, one_hot[mode], dims=([0], [0]))  # the mode goes, its blocks come last
-        core[partition[0].labels[index]] += part
+    length = max(1, SLAB * len(x) // x.numel())
+    for start in range(0, len(x), length):
+        part, rows = x[start : start + length].double(), slice(start, start + length)
+        for mode, marginal in enumerate(marginals):
+            sums = part.sum([other for other in range(x.ndim) if other != mode])
+            marginal[rows if mode == 0 else slice(None)] += sums
+        for mode, matrix in enumerate(one_hot):  # the mode goes, its blocks come last
+            part = torch.tensordot(part, matrix[rows] if mode == 0 else matrix, dims=([0], [0]))
+        core += part
     return core, marginals
 
 
@@ -115,6 +131,7 @@ def cases() -> Iterator[Row]:
         (torch.float64, (1000, 1000, 1000), 0.9),
     ):
         yield from of_type(dtype, shape, least, per_byte)
+    yield from of_shapes()
     yield from of_bytes()
     yield from of_much(per_byte[torch.float16])
 
@@ -137,6 +154,18 @@ def of_type(
     yield row("  with all that the host does", call, size, "torch.sum", ceiling / call)
     if dtype == torch.float32:
         yield from of_cube(x, cut, ceiling, device)
+
+
+def of_shapes() -> Iterator[Row]:
+    """Measure the pass over tensors of other shapes, some 2 GB of float32 each, beside `torch.sum` of the same."""
+    for shape, rank in SHAPES:
+        x = torch.rand(shape, device="cuda")
+        cut = tk.Partition.uniform(shape, rank)
+        ceiling = timed(partial(torch.sum, x))
+        seconds = timed(partial(Found, x, cut, _kind(x.dtype)), ahead=True)
+        case = f"collect, float32 {shape}, rank {rank}"
+        yield row(case, seconds, x.nbytes, "torch.sum", ceiling / seconds, None, error_of(tk.collect(x, cut), x))
+        del x
 
 
 def row(
@@ -185,7 +214,7 @@ def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: float, contiguous
     yield row("  with all that the host does", call, size, "fill", fill / call)
     kl, residual, norm = np.sum([compared(p, q) for p, q in zip(x, dense)], axis=0)
     del dense
-    seconds = timed(lambda: divergence_sums(x, partition, model.core), ahead=True)
+    seconds = timed(lambda: divergence(x, partition, model.core, model.weights), ahead=True)
     yield row("kl", seconds, size, "torch.sum", ceiling / seconds, 0.6, abs(model.kl(x) / kl - 1))
     seconds = timed(lambda: model.kl(x))
     yield row("  with all that the host does", seconds, size, "torch.sum", ceiling / seconds)

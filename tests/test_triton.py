@@ -94,7 +94,8 @@ def test_every_layout(shape: tuple[int, ...], rank: tuple[int, ...], layout: str
         assert not negative
         assert np.sqrt(residual / norm) == pytest.approx(model.relative_error(x), rel=1e-12)
         assert norm * 16 == pytest.approx((x**2).sum())
-        core, weights = kernels.project(tensor, partition) or pytest.fail("it cannot be projected")
+        core, weights, found = kernels.project(tensor, partition)
+        assert found.is_fine()
         np.testing.assert_allclose(core.cpu(), model.core, rtol=1e-13)
         for ours, theirs in zip(weights, model.weights, strict=True):
             np.testing.assert_allclose(ours.cpu(), theirs, rtol=1e-13)
@@ -125,8 +126,15 @@ def test_sums_for_a_divergence() -> None:
         for partition in partitions(x.shape, (2, 2, 7), rng):
             model = tk.ltr(x, blocks=partition)
             core = torch.from_numpy(model.core.copy()).to(DEVICE)
-            found, per_unit = kernels.divergence_sums(torch.from_numpy(x).to(DEVICE), partition, core)
-            assert model.divergence_of(found.to_sums(), 1 / per_unit.item()) == pytest.approx(model.kl(x), rel=1e-9)
+            weights = [torch.from_numpy(vector.copy()).to(DEVICE) for vector in model.weights]
+            weights[0] *= 1.5  # no longer shares of a block
+            core /= 1.5
+            tensor = torch.from_numpy(x.copy()).to(DEVICE)
+            found, low = kernels.divergence(tensor, partition, core, weights).tolist()
+            assert low == 0
+            assert found == pytest.approx(model.kl(x), rel=1e-9)
+            tensor[2, 3, 40] = -scale
+            assert kernels.divergence(tensor, partition, core, weights)[1] == -scale
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
@@ -138,7 +146,7 @@ def test_bad_entries_are_noticed(bad: float) -> None:
         tensor = torch.from_numpy(x).to(DEVICE, dtype)
         sums = kernels.block_sums(tensor, partition, None)
         assert sums.has_negative or not sums.is_finite()
-        assert kernels.project(tensor, partition) is None
+        assert not kernels.project(tensor, partition)[-1].is_fine()
 
 
 def test_a_tile_may_be_too_much_for_float32() -> None:
@@ -148,11 +156,11 @@ def test_a_tile_may_be_too_much_for_float32() -> None:
 
 
 def test_a_row_may_be_too_much_for_float32() -> None:
-    tensor = torch.full((2, 600), 1e36, dtype=torch.float32, device=DEVICE)
+    tensor = torch.full((2, 600), 1e37, dtype=torch.float32, device=DEVICE)
     partition = tk.Partition.uniform((2, 600), (1, 600))
     sums = kernels.block_sums(tensor, partition, None)
-    np.testing.assert_allclose(sums.marginals[0], [600 * 1e36] * 2, rtol=1e-6)
-    assert kernels.project(tensor, partition) is None
+    np.testing.assert_allclose(sums.marginals[0], [600 * 1e37] * 2, rtol=1e-6)
+    assert not kernels.project(tensor, partition)[-1].is_fine()
 
 
 def test_tiny_numbers() -> None:
@@ -174,11 +182,10 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
     class Many(made):  # type: ignore[misc, valid-type]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self.many = True
-            self.rows: Any = self.rows.to(torch.int64)
+            self.seen: Any = self.seen._replace(far=True)
+            self.rows.many, self.rows.sorted = True, self.rows.sorted.to(torch.int64)
 
     monkeypatch.setattr(plans, "Plan", Many)
-    monkeypatch.setattr(plans.Rows, "far", True)
     rng = np.random.default_rng(5)
     x = draw((5, 6, 30), "f8", rng)
     for partition in partitions(x.shape, (2, 3, 4), rng):
@@ -193,14 +200,23 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_narrow_tensors_have_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "LONG", 50)
-    x = torch.rand((30, 4), device=DEVICE)
-    assert plans.Rows.of(x, tk.Partition.uniform((30, 4), 2)).columns == 4
-    assert plans.Rows.of(x[:10], tk.Partition.uniform((10, 4), 2)).columns == 40
+    monkeypatch.setattr(plans, "LONG", 200)
+    monkeypatch.setattr(plans, "LONGEST", 400)
+    assert plans.Rows.of((30, 16), (16, 1)).columns == 16
+    assert plans.Rows.of((10, 16), (16, 1)).columns == 160
+    assert plans.Rows.of((30, 10), (10, 1)).columns == 300
+    assert plans.Rows.of((60, 10), (10, 1)).columns == 10
+
+
+@pytest.mark.parametrize(("columns", "stride", "unit"), [(2000, 2000, 1), (1000, 1000, 8), (20, 26, 2), (999, 1000, 1)])
+def test_rows_are_read_in_units(columns: int, stride: int, unit: int) -> None:
+    assert plans.Rows.of((7, columns), (stride, 1)).unit == unit
 
 
 def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "ROOM", 64)
+    monkeypatch.setattr(plans, "CHUNK", 1)
+    monkeypatch.setattr(plans, "_plans", {})
     rng = np.random.default_rng(2)
     x = draw((3, 200), "f8", rng)
     x[1, 150] = -5
@@ -210,6 +226,55 @@ def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> N
             plain.block_sums(x, partition.modes, None)._replace(moments=None),
             1e-12,
         )
+
+
+ROWS_FIRST = [((300,), (5,)), ((3, 200), (2, 3)), ((3, 2, 60), (3, 2, 1)), ((2, 3, 20, 9), (2, 3, 1, 2))]
+
+
+@pytest.mark.parametrize("layout", ["C", "every second", "cropped"])
+@pytest.mark.parametrize(("shape", "rank"), ROWS_FIRST)
+def test_rows_are_added_up_first_where_groups_are_small(
+    shape: tuple[int, ...], rank: tuple[int, ...], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "PIECE", 64)
+    monkeypatch.setattr(plans, "WIDE", 8)
+    monkeypatch.setattr(plans, "_plans", {})
+    rng = np.random.default_rng(6)
+    for dtype in ("f8", "u1"):
+        for partition in partitions(shape, rank, rng):
+            tensor = lay(draw(shape, dtype, rng), layout)
+            if layout == "C":
+                assert plans.plan_of(tensor, partition).rows_first is not None
+            x = np.array(tensor.cpu()).astype(np.float64)
+            expected = plain.block_sums(x, partition.modes, 2.0)
+            same_sums(kernels.block_sums(tensor, partition, 2.0), expected, 1e-13 if dtype == "f8" else 1e-5)
+            core, weights, _ = kernels.project(tensor, partition)
+            model = tk.ltr(x, blocks=partition)
+            np.testing.assert_allclose(core.cpu(), model.core, rtol=1e-6)
+            for ours, theirs in zip(weights, model.weights, strict=True):
+                np.testing.assert_allclose(ours.cpu(), theirs, rtol=1e-6)
+
+
+def test_an_entry_below_0_is_noticed_where_rows_are_added_up_first() -> None:
+    x = torch.ones((2, 9000), device=DEVICE)
+    partition = tk.Partition.uniform((2, 9000), 2)
+    assert plans.plan_of(x, partition).rows_first is not None
+    assert not kernels.block_sums(x, partition, None).has_negative
+    x[1, 8000] = -1
+    assert kernels.block_sums(x, partition, None).has_negative
+
+
+def test_long_blocks_are_added_up_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "PIECE", 8)
+    monkeypatch.setattr(plans, "_plans", {})
+    rng = np.random.default_rng(7)
+    x = draw((20, 600), "f8", rng)
+    for partition in partitions(x.shape, (2, 5), rng):
+        tensor = torch.from_numpy(x).to(DEVICE)
+        plan = plans.plan_of(tensor, partition)
+        assert plan.rows_first is None
+        assert plan.columns.n_chunks > plan.columns.n_groups
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-13)
 
 
 def test_many_rows_make_longer_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,9 @@ class Blocks:
             self.size == other.size and self.contiguous == other.contiguous and np.array_equal(self._cuts, other._cuts)
         )
 
+    def __hash__(self) -> int:
+        return hash((self.size, self.contiguous, self._cuts.tobytes()))
+
     def __repr__(self) -> str:
         kind = "starts" if self.contiguous else "labels"
         cuts = np.array2string(self._cuts, threshold=12, edgeitems=4, separator=", ")

@@ -206,6 +206,9 @@ class Partition:
             return NotImplemented
         return self.modes == other.modes
 
+    def __hash__(self) -> int:
+        return hash(self.modes)
+
     def __repr__(self) -> str:
         free = [mode for mode, blocks in enumerate(self.modes) if not blocks.contiguous]
         note = f", free={free}" if free else ""

@@ -289,16 +289,12 @@ class BlockTucker(Model):
         # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
         unit = 2.0 ** round(math.log2(model_total / source.size)) if model_total else 1.0
         sums = passes.block_sums(source, [self.partition], workers, unit, progress)[0]
-        divergence = self.divergence_of(sums, unit)
+        terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
+        found = sums.moments.v_log_v if sums.moments else math.nan
+        divergence = found - sum(terms) + (model_total - float(sums.core.sum()))
         if math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
             return Model.kl(self, x, workers=workers, progress=progress)
         return max(0.0, divergence)
-
-    def divergence_of(self, sums: kernels.Sums, unit: float) -> float:
-        """Return the divergence of a tensor of which the sums are known, with moments in that unit."""
-        terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
-        found = sums.moments.v_log_v if sums.moments else math.nan
-        return found - sum(terms) + (self._total() - float(sums.core.sum()))
 
     def _misfit(self, chunk: Chunk, most: float, workers: int) -> tuple[float, float, float]:
         if isinstance(chunk.array, np.ndarray) and kernels.is_large(chunk.array.shape):

@@ -110,6 +110,8 @@ def check_same_home(first: Any, second: Any, name: str, other: str) -> None:
 
 def check_array(x: Any, name: str) -> None:
     """Refuse what is no dense array of real numbers."""
+    if type(x).__module__ == "torch" and _is_plain_in_torch(x.dtype, x.layout, x.device.type):
+        return
     home = home_of(x)
     assert home is not None
     layout = str(getattr(x, "layout", ""))
@@ -121,7 +123,7 @@ def check_array(x: Any, name: str) -> None:
         )
     if getattr(getattr(x, "device", None), "type", None) == "meta":
         raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
-    if not (_is_real_in_torch(x.dtype) if type(x).__module__ == "torch" else _is_real(home.xp, x.dtype)):
+    if not _is_real(home.xp, x.dtype):
         raise TypeError(
             f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers: bool, integers, or "
             f"floats of 16 to 64 bits"
@@ -155,7 +157,9 @@ def on_gpu(x: Any) -> Any:
     """Return an array in the memory of a GPU of NVIDIA's as a tensor of torch's, not copied; None for all else."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return x.detach().resolve_neg() if x.device.type == "cuda" and _has_triton() else None
+        if x.device.type != "cuda" or not _has_triton():
+            return None
+        return x.detach().resolve_neg() if x.requires_grad or x.is_neg() else x
     try:
         # torch knows no strides that go back
         if x.__dlpack_device__()[0] != CUDA or not _has_triton() or min(getattr(x, "strides", None) or [0]) < 0:
@@ -170,8 +174,8 @@ def _is_real(xp: Any, dtype: Any) -> bool:
 
 
 @cache
-def _is_real_in_torch(dtype: Any) -> bool:
-    return _is_real(_torch_namespace(), dtype)
+def _is_plain_in_torch(dtype: Any, layout: Any, device: str) -> bool:
+    return str(layout) == "torch.strided" and device != "meta" and _is_real(_torch_namespace(), dtype)
 
 
 @cache

@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 from tucket.arrays import pure
 from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of, on_gpu, on_host, same_home
 from tucket.axes import Axes
-from tucket.model import Index, Model, parse_index
+from tucket.model import SAFE_SQUARES, Index, Model, parse_index
 from tucket.partition import Partition
 from tucket.sources.dense import check_shape_match
 from tucket.sources.foreign import PIECE, Foreign
@@ -110,7 +110,12 @@ class ArrayModel(ABC):
         if self._is_traced() or is_traced(x):
             residual, norm = (pure.square_sum(self.home, x, other) for other in (self.to_tensor(), None))
             return self.home.xp.sqrt(residual / norm)
-        return self.to_numpy().relative_error(x)
+        found = self._error_there(x)
+        return self.to_numpy().relative_error(x) if found is None else found
+
+    def _error_there(self, x: Any) -> float | None:  # noqa: ARG002
+        """Do it on a GPU, with the parts where they are; None where that cannot be done, or went wrong."""
+        return None
 
     def astype(self, dtype: DTypeLike) -> Any:
         """Return the model in float32 or float64."""
@@ -218,10 +223,21 @@ class ArrayBlockTucker(ArrayModel):
             return None
         from tucket.kernels import gpu
 
-        found, per_unit = gpu.divergence_sums(tensor, self.partition, core)
-        sums = found.to_sums()
-        divergence = self.to_numpy().divergence_of(sums, 1.0 / per_unit.item())
-        return max(0.0, divergence) if math.isfinite(divergence) and not sums.has_negative else None
+        weights = [on_gpu(vector) for vector in self.weights]
+        divergence, low = gpu.divergence(tensor, self.partition, core, weights).tolist()
+        return max(0.0, divergence) if math.isfinite(divergence) and low >= 0 else None
+
+    def _error_there(self, x: Any) -> float | None:
+        """Do it on a GPU; None where that cannot be done, or went wrong."""
+        tensor, core = on_gpu(x), on_gpu(self.core)
+        if tensor is None or core is None or tensor.nbytes > PIECE:
+            return None
+        from tucket.kernels import gpu
+
+        weights = [on_gpu(vector) for vector in self.weights]
+        residual, norm, negative = gpu.residual(tensor, core, self.partition, weights)
+        is_fine = not negative and math.isfinite(residual) and SAFE_SQUARES < norm < math.inf
+        return math.sqrt(residual / norm) if is_fine else None
 
     def _write(self) -> Any:
         import torch
@@ -321,21 +337,21 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
     tensor, home = on_gpu(source.array), source.home
     if tensor is None or home is None:
         return None
-    import torch
-
     from tucket.kernels import gpu
 
-    found = gpu.project(tensor, partition)
-    if found is None:
-        return None
-    core, *weights = found[0], *found[1]
+    whole_core, whole_weights, found = gpu.project(tensor, partition)
+    whole = parts = [whole_core, *whole_weights]
     if dtype == np.float32:
-        core, *weights = (part.to(torch.float32) for part in (core, *weights))
-        kept = zip((core, *weights), (found[0], *found[1]))
-        if not all(bool((part.isfinite() & ((part > 0) | (whole == 0))).all()) for part, whole in kept):
+        parts = [part.float() for part in whole]
+    core, *weights = hand_over(parts, home)
+    model = ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
+    if not found.is_fine():
+        return None
+    if dtype == np.float32:
+        kept = [(part.isfinite() & ((part > 0) | (exact == 0))).all() for part, exact in zip(parts, whole)]
+        if not all(map(bool, kept)):
             return None
-    core, *weights = hand_over((core, *weights), home)
-    return ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
+    return model
 
 
 def hand_over(parts: Iterable[Any], home: Home) -> list[Any]:

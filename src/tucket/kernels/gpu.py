@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -19,17 +19,13 @@ import numpy as np
 import torch
 import triton
 
-from tucket.kernels.gpu_plan import Plan, Rows, offsets_of, plan_of
+from tucket.kernels.gpu_plan import Places, Plan, Rows, plan_of
 from tucket.kernels.sums import Moments, Sums
 from tucket.kernels.triton import (
     add_chunks,
-    add_groups,
-    add_last,
     compare_rows,
     descend,
-    fold_columns,
-    share_blocks,
-    spread_core,
+    fold,
     sum_rows,
     write_rows,
 )
@@ -40,7 +36,7 @@ __all__ = [
     "block_sums",
     "core",
     "descend_rows",
-    "divergence_sums",
+    "divergence",
     "on_device_of",
     "project",
     "residual",
@@ -54,29 +50,41 @@ WIDE, WHOLE, SINGLE = 0, 1, 2
 """How a tile is added up: in float64, in 32-bit integers, in float32. Tiles are added in float64 in any case."""
 
 
-def _tile(columns: int, best: tuple[int, int, int]) -> dict[str, int]:
-    """Return rows and columns of a tile, and the warps that work on it, like those that were measured to be fastest."""
-    rows, most, warps = best
-    width = min(most, max(32, triton.next_power_of_2(columns)))
-    return {"R": min(64, rows * most // width), "N": width, "num_warps": warps}
+@lru_cache(maxsize=256)
+def _tile(columns: int, rows: int, best: tuple[int, int, int]) -> dict[str, int]:
+    """Return rows and columns of a tile, and the warps that work on it, like those that were measured to be fastest.
+
+    A tile is as wide as they are, if that fits the columns well; each thread has as many entries in any case.
+    """
+    high, most, warps = best
+    fitting = (wide for wide in (2048, 1024, 512, 256, 128) if wide <= most and -columns % wide <= columns // 10)
+    width = next(fitting, min(most, 256, max(32, triton.next_power_of_2(columns))))
+    fewer = max(1, warps * width // most)
+    high = min(64, high * most * fewer // (warps * width), triton.next_power_of_2(rows))
+    return {"R": high, "N": width, "num_warps": fewer}
 
 
-def _best(dtype: torch.dtype, kind: int, moments: bool) -> tuple[int, int, int]:
+LOOSE = 2, 1024, 2
+"""The tile for entries that are read one at a time, as rows begin anywhere."""
+
+
+@lru_cache(maxsize=256)
+def _best(dtype: torch.dtype, kind: int, seen: Rows, moments: bool) -> tuple[int, int, int]:
     if kind == WIDE:
-        return (1, 512, 4) if moments else (2, 1024, 2)
+        return (1, 512, 4) if moments else (2, 1024, 4)
     if moments:
         return 2, 256, 1
-    return {1: (4, 512, 1), 2: (4, 2048, 4)}.get(dtype.itemsize, (4, 1024, 4))
+    if seen.multiple * dtype.itemsize < 16:
+        return LOOSE
+    if dtype.itemsize == 2 and -seen.columns % 2048 <= seen.columns // 10:
+        return 4, 2048, 4
+    return (4, 512, 1) if dtype.itemsize == 1 else (4, 1024, 4)
 
 
 def _kind(dtype: torch.dtype) -> int:
     if dtype.is_floating_point and dtype.itemsize <= 4:
         return SINGLE
     return WHOLE if dtype.itemsize <= 2 else WIDE
-
-
-def _signed(dtype: torch.dtype) -> bool:
-    return bool(dtype.is_floating_point or dtype.is_signed)
 
 
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
@@ -113,37 +121,41 @@ def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: i
     return Found(tensor, partition, kind, per_unit, 2).to_sums()
 
 
-def divergence_sums(tensor: torch.Tensor, partition: Partition, core: torch.Tensor) -> tuple[Found, torch.Tensor]:
-    """Set the sums that a divergence needs under way, with entries counted in a unit that suits them.
+def divergence(
+    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Set the divergence of a tensor from a model under way: that, and the least entry where one is below 0."""
+    tensor = _bytes(tensor)
+    with on_device_of(tensor):
+        # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
+        size = torch.frexp(core.sum(dtype=torch.float64)).exponent - round(math.log2(tensor.numel()))
+        per_unit = torch.exp2(-size.double()).reshape(1)
+        found = Found(tensor, partition, _kind(tensor.dtype), per_unit, 1)
+        plan, order = found.plan, found.plan.seen.order
+        total, vectors = core.permute(order).double(), [weights[mode].double() for mode in order]
+        sums, parts = found.packed[: found.ends[0]].reshape(total.shape), [*found.marginals]
+        logs = [torch.xlogy(sums, total * per_unit), *map(torch.xlogy, parts, vectors)]
+        for mass in reversed(_fold(torch.cat(vectors)[None], plan.members).split(total.shape)):
+            total = total @ mass
+        low, moment = found.packed[found.ends[-2] :][:2]
+        rest = total - sums.sum() - torch.stack([each.sum() for each in logs]).sum()
+        return torch.stack((moment * math.log(2.0) + rest, low))
 
-    The inverse of that unit, a power of two, is on the device too. The squares are not summed.
+
+def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], Found]:
+    """Return the core and the weights of the projection, on the device, and the sums that they are made of.
+
+    All is under way then, and nothing is waited for.
     """
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        mean = core.sum(dtype=torch.float64) / tensor.numel()
-        per_unit = torch.where(mean > 0, torch.exp2(-torch.log2(mean).round()), 1.0).reshape(1)
-        return Found(tensor, partition, _kind(tensor.dtype), per_unit, 1), per_unit
-
-
-def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
-    """Return the core and the weights of the projection, on the device; None if the sums are not fit for it.
-
-    All is under way before the host looks at anything.
-    """
-    tensor = _bytes(tensor)
-    with on_device_of(tensor):
-        return _project(tensor, partition)
-
-
-def _project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
-    found = Found(tensor, partition, _kind(tensor.dtype))
-    plan = found.plan
-    weights = torch.empty(sum(partition.shape), dtype=torch.float64, device=tensor.device)
-    of_modes = found.packed[found.ends[0] : found.ends[-2]]
-    share_blocks[(plan.n_blocks,)](of_modes, weights, plan.members, plan.member_ends, N=128, num_warps=1)
-    core, by_mode = found.core(), weights.split([blocks.size for blocks in found.seen.modes])
-    parts = core, [by_mode[place] for place in found.back()]
-    return parts if found.is_fine() else None
+        found = Found(tensor, partition, _kind(tensor.dtype))
+        plan, core = found.plan, found.core()
+        of_modes = found.packed[found.ends[0] : found.ends[-2]]
+        masses = _fold(of_modes[None], plan.members)[plan.members.group_of]
+        weights = torch.nan_to_num(of_modes / masses, nan=0.0)  # where there is no mass
+        by_mode = weights.split(plan.seen.shape)
+        return core, [by_mode[place] for place in plan.back], found
 
 
 def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
@@ -165,24 +177,29 @@ class Found:
         per_unit: torch.Tensor | None = None,
         n_moments: int = 0,
     ) -> None:
-        self.seen, device, signed = Rows.of(tensor, partition), tensor.device, _signed(tensor.dtype)
-        seen, plan = self.seen, plan_of(self.seen)
-        self.plan, self.core_shape = plan, [blocks.rank for blocks in seen.modes]
-        sums, row_sums, lows, moment = self._rows(kind, signed, per_unit, n_moments)  # all else is prepared meanwhile
-        n_core, n_inner = plan.n_groups * plan.n_codes, len(seen.inner)
-        cuts = [n_core, *(blocks.size for blocks in seen.modes), 1, 2]
+        plan = plan_of(tensor, partition)
+        self.plan, self.has_moments = plan, per_unit is not None
+        sums, row_sums, lows, moment = _rows(tensor, plan, kind, per_unit, n_moments)  # all else is prepared meanwhile
+        split, n_core = plan.seen.split, plan.rows.n_groups * plan.columns.n_groups
+        cuts = [n_core, *plan.seen.shape, 1, 2]
         self.ends = list(accumulate(cuts[:-1]))
-        self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=device)
-        core, *marginals, low, moments = self.packed.split(cuts)
-        self.has_moments = per_unit is not None
-        fold_columns[(n_core,)](sums, core, plan.order, plan.codes, plan.columns, plan.n_codes, N=128, num_warps=4)
-        of_columns = marginals[-1] if n_inner == 1 else torch.empty(plan.columns, dtype=torch.float64, device=device)
-        _add_groups(sums, of_columns, plan.n_groups, plan.columns)
-        _marginals(row_sums, marginals[: seen.split])
-        if n_inner > 1:
-            _marginals(of_columns, marginals[seen.split :])
+        self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=tensor.device)
+        core, *self.marginals, low, moments = self.packed.split(cuts)
+        outer, inner = self.marginals[:split], self.marginals[split:]
+        if plan.rows_first is None:
+            _fold(sums, plan.columns, core)
+            _marginals(row_sums, outer)
+        else:
+            found = Found(row_sums.reshape(plan.rows_first.shape), plan.rows_first, WIDE)
+            core.copy_(found.core().movedim(0, -1).reshape(-1))
+            for ours, place in zip(outer, found.plan.back[1:]):
+                ours.copy_(found.marginals[place])
+        of_columns = inner[0] if len(inner) == 1 else torch.empty_like(sums[0])
+        _add_rows(sums, of_columns)
+        if len(inner) > 1:
+            _marginals(of_columns, inner)
         torch.amin(lows, 0, True, out=low)
-        if per_unit is not None:
+        if self.has_moments:
             torch.sum(moment, 0, out=moments)
 
     def is_fine(self) -> bool:
@@ -190,84 +207,122 @@ class Found:
         low, total = torch.stack((self.packed[self.ends[-2]], self.packed[: self.ends[-2]].sum())).tolist()
         return low >= 0 and math.isfinite(total)
 
-    def back(self) -> list[int]:
-        """Return the place of each mode of the tensor among those that were read."""
-        return [self.seen.order.index(mode) for mode in range(len(self.seen.order))]
-
     def core(self) -> torch.Tensor:
         """Return the block sums, on the device."""
-        return self.packed[: self.ends[0]].reshape(self.core_shape).permute(self.back()).contiguous()
+        return self.packed[: self.ends[0]].reshape(self._shape()).permute(self.plan.back).contiguous()
 
     def to_sums(self) -> Sums:
         """Bring all to the host, at once."""
         core, *marginals, low, moments = np.split(self.packed.cpu().numpy(), self.ends)
-        back = self.back()
-        turned = np.ascontiguousarray(core.reshape(self.core_shape).transpose(back))
+        back = self.plan.back
+        turned = np.ascontiguousarray(core.reshape(self._shape()).transpose(back))
         found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
         return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), found, "triton")
 
-    def _rows(self, kind: int, signed: bool, per_unit: torch.Tensor | None, n_moments: int) -> tuple[torch.Tensor, ...]:
-        """Return the sums of groups and rows, the least entries, and the moments."""
-        seen, plan = self.seen, self.plan
-        width = max(1, ROOM // plan.n_chunks)
-        if width >= plan.columns:
-            return _sum_part(seen, plan, slice(0, plan.columns), kind, signed, per_unit, n_moments)
-        new = partial(torch.zeros, dtype=torch.float64, device=seen.tensor.device)
-        sums, row_sums, lows, moments = new((plan.n_groups, plan.columns)), new(plan.n_rows), new(1), new((1, 2))
-        for start in range(0, plan.columns, width):  # rows so long that they are summed part by part
-            part = slice(start, min(start + width, plan.columns))
-            sums[:, part], more, least, some = _sum_part(seen, plan, part, kind, signed, per_unit, n_moments)
-            row_sums += more
-            lows, moments = torch.minimum(lows, least.amin()), moments + some.sum(0)
-        return sums, row_sums, lows, moments
+    def _shape(self) -> list[int]:
+        return [blocks.rank for blocks in self.plan.modes]
 
 
-def _add_groups(sums: torch.Tensor, into: torch.Tensor, groups: int, columns: int) -> None:
-    add_groups[(-(-columns // 8),)](sums, into, groups, columns, G=128, N=8, num_warps=4)
-
-
-def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-    """Sum a table over all modes but one, for each of these: from the last, which is then summed away."""
-    for place in range(len(into) - 1, 0, -1):
-        size = len(into[place])
-        before = values.numel() // size
-        _add_groups(values, into[place], before, size)
-        shorter = into[0] if place == 1 else torch.empty(before, dtype=torch.float64, device=values.device)
-        add_last[(-(-before // 4),)](values, shorter, before, size, R=4, N=256, num_warps=4)
-        values = shorter
-    if len(into) == 1:
-        into[0].copy_(values)
+def _rows(
+    tensor: torch.Tensor, plan: Plan, kind: int, per_unit: torch.Tensor | None, n_moments: int
+) -> tuple[torch.Tensor, ...]:
+    """Return the sums of groups and rows, the least entries, and the moments."""
+    columns = plan.columns.count
+    width = max(16, ROOM // plan.rows.n_chunks // 16 * 16)
+    if width >= columns or plan.rows.n_chunks == plan.rows.n_groups or plan.rows_first is not None:
+        return _sum_part(tensor, plan, slice(0, columns), kind, per_unit, n_moments)
+    new, n_rows = partial(torch.zeros, dtype=torch.float64, device=tensor.device), plan.rows.count
+    sums, row_sums, lows, moments = new((plan.rows.n_groups, columns)), new(n_rows), new(1), new((1, 2))
+    for start in range(0, columns, width):  # rows so long that they are summed part by part
+        part = slice(start, min(start + width, columns))
+        sums[:, part], more, least, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
+        row_sums += more.reshape(-1, n_rows).sum(0)
+        lows, moments = torch.minimum(lows, least.amin()), moments + some.sum(0)
+    return sums, row_sums, lows, moments
 
 
 def _sum_part(
-    seen: Rows, plan: Plan, part: slice, kind: int, signed: bool, per_unit: torch.Tensor | None, n_moments: int
+    tensor: torch.Tensor, plan: Plan, part: slice, kind: int, per_unit: torch.Tensor | None, n_moments: int
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sums of each group over some columns, of each row, the least entries, and the moments."""
-    device, count = seen.tensor.device, part.stop - part.start
-    tile = _tile(count, _best(seen.tensor.dtype, kind, per_unit is not None))
-    tiles = -(-count // tile["N"])
-    programs = plan.n_chunks * tiles
-    rooms = [
-        plan.n_chunks * count,
-        tiles * plan.n_rows,
-        programs if signed else 1,
-        2 if per_unit is None else 2 * programs,
-    ]
-    room = torch.empty(sum(rooms), dtype=torch.float64, device=device)
-    by_chunk, by_tile, lows, moments = torch.split_with_sizes(room, rooms)
-    if not signed:
-        lows.zero_()
+    """Return the sums of each group over some columns, of the rows in each tile, the least entries, and the moments."""
+    seen, rows, columns = plan.seen, plan.rows, plan.columns
+    count, pieces = part.stop - part.start, plan.rows_first is not None
+    if pieces:
+        rows, tiles = plan.all_rows, columns.n_chunks
+        tile = _tile(triton.next_power_of_2(columns.longest), rows.longest, LOOSE)
+    else:
+        tile = _tile(count, rows.longest, _best(tensor.dtype, kind, seen, per_unit is not None))
+        tiles = -(-count // tile["N"])
+    programs = rows.n_chunks * tiles
+    rooms = [programs, 2 * programs, tiles * rows.count, rows.n_chunks * count]
+    room = torch.empty(sum(rooms), dtype=torch.float64, device=tensor.device)
     sum_rows[(programs,)](
-        _from(seen.tensor, part.start * seen.step), plan.rows, offsets_of(seen, plan), plan.bounds, by_chunk, by_tile,
-        lows, moments, plan.n_rows, count, seen.stride, seen.step, room if per_unit is None else per_unit, tiles,
-        KIND=kind, GAPS=seen.gaps, FAR=seen.far, MANY=plan.many, SIGNED=signed,
+        _from(tensor, part.start * seen.step), rows.sorted, plan.offsets, rows.cuts,
+        columns.cuts if pieces else None, columns.sorted if pieces else None, room, per_unit,
+        rows.count, count // seen.unit, seen.stride, seen.step, tiles,
+        KIND=kind, UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed,
         MOMENTS=0 if per_unit is None else n_moments, **tile,
     )  # fmt: skip
-    sums = torch.empty((plan.n_groups, count), dtype=torch.float64, device=device)
-    pieces = -(-count // 256)
-    add_chunks[(plan.n_groups * pieces,)](by_chunk, plan.ends, sums, count, pieces, N=256, num_warps=2)
-    row_sums = by_tile if tiles == 1 else by_tile.reshape(tiles, plan.n_rows).sum(0)
+    lows, moments, row_sums, by_chunk = room.split(rooms)
+    sums = by_chunk.reshape(-1, count)
+    if rows.n_chunks > rows.n_groups:
+        sums = torch.empty((rows.n_groups, count), dtype=torch.float64, device=tensor.device)
+        _add_chunks(by_chunk, rows.ends, sums, rows.n_groups, count, rows.most)
     return sums, row_sums, lows, moments.reshape(-1, 2)
+
+
+def _fold(table: torch.Tensor, columns: Places, into: torch.Tensor | None = None) -> torch.Tensor:
+    """Sum the columns of each block, in every row of a table: those of long blocks piece by piece."""
+    new = partial(torch.empty, dtype=torch.float64, device=table.device)
+    into = new(len(table) * columns.n_groups) if into is None else into
+    by_piece = into if columns.n_chunks == columns.n_groups else new(len(table) * columns.n_chunks)
+    _fold_once(table, by_piece, columns.cuts, columns.longest, columns.sorted)
+    if by_piece is not into:
+        _fold_once(by_piece.reshape(len(table), -1), into, columns.ends, columns.most)
+    return into
+
+
+def _fold_once(
+    table: torch.Tensor, into: torch.Tensor, ends: torch.Tensor, longest: int, places: torch.Tensor | None = None
+) -> None:
+    """Sum the columns of each piece, of which the longest is told: listed, or one after another."""
+    rows, columns = table.shape
+    pieces = len(ends) - 1
+    width = min(128, triton.next_power_of_2(longest))
+    some = 512 // width
+    stripes = -(-pieces // some)
+    fold[(rows * stripes,)](table, into, places, ends, columns, pieces, stripes, longest, P=some, N=width, num_warps=4)
+
+
+def _add_rows(values: torch.Tensor, into: torch.Tensor) -> None:
+    """Sum a table, whose last mode this is, over all else."""
+    columns = len(into)
+    before = values.numel() // columns
+    if before == 1:
+        into.copy_(values.reshape(-1))
+    elif before > 4096 or columns < 512:
+        torch.sum(values.reshape(before, columns), 0, out=into)
+    else:
+        _add_chunks(values, before, into, 1, columns, before)
+
+
+def _add_chunks(table: torch.Tensor, ends: Any, into: torch.Tensor, groups: int, columns: int, most: int) -> None:
+    """Sum the rows of each group of a table, at most so many, up to its end in a list; of one group, all."""
+    # many sums of few rows, or few of many
+    highest, size, warps = (4, 512, 4) if groups * columns > 1 << 16 else (512, 4096, 8)
+    high = min(highest, triton.next_power_of_2(most))
+    stripes = -(-columns // (size // high))
+    add_chunks[(groups * stripes,)](
+        table, ends, into, columns, stripes, G=high, N=size // high, LISTED=torch.is_tensor(ends), num_warps=warps
+    )
+
+
+def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
+    """Sum a table, whose last modes these are, over all modes but one, for each: from the last, then summed away."""
+    for marginal in reversed(into):
+        _add_rows(values, marginal)
+        if marginal is not into[0]:
+            values = values.reshape(-1, len(marginal)).sum(1)
 
 
 def _number(value: float, device: torch.device) -> torch.Tensor:
@@ -280,18 +335,13 @@ def _from(tensor: torch.Tensor, offset: int) -> torch.Tensor:
     return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset) if offset else tensor
 
 
-def _table(seen: Rows, plan: Plan, core: Any, weights: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a row of the model for each group, without the weights of rows, and these."""
-    device = seen.tensor.device
-    turned = _tensor(core, device).permute(seen.order).contiguous()
-    by_mode = [_tensor(weights[mode], device) for mode in seen.order]
-    of_rows = _product(by_mode[: seen.split]) if seen.split else torch.ones(1, dtype=torch.float64, device=device)
-    table = torch.empty((plan.n_groups, plan.columns), dtype=torch.float64, device=device)
-    tiles = -(-plan.columns // 512)
-    spread_core[(plan.n_groups * tiles,)](
-        turned, plan.code_of, _product(by_mode[seen.split :]), table, plan.columns, plan.n_codes, tiles, N=512
-    )
-    return table, of_rows
+def _vectors(plan: Plan, core: Any, weights: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
+    """Return the core in the order of memory, the block and the weight of each column, and the weight of each row."""
+    order, split = plan.seen.order, plan.seen.split
+    turned = _tensor(core, device).permute(order).contiguous()
+    by_mode = [_tensor(weights[mode], device) for mode in order]
+    of_rows = _product(by_mode[:split]) if split else torch.ones(1, dtype=torch.float64, device=device)
+    return [turned, plan.columns.group_of, _product(by_mode[split:]), of_rows]
 
 
 def _tensor(array: Any, device: torch.device) -> torch.Tensor:
@@ -312,33 +362,30 @@ def residual(
     """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        seen, device = Rows.of(tensor, partition), tensor.device
-        plan = plan_of(seen)
-        table, of_rows = _table(seen, plan, core / scale, weights)
-        signed, tile = _signed(tensor.dtype), _tile(seen.columns, (4, 512, 2))
+        plan, device = plan_of(tensor, partition), tensor.device
+        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.longest, (4, 512, 2))
         tiles = -(-seen.columns // tile["N"])
-        found = torch.empty((plan.n_chunks * tiles, 2), dtype=torch.float64, device=device)
-        lows = torch.zeros(len(found) if signed else 1, dtype=torch.float64, device=device)
-        compare_rows[(len(found),)](
-            seen.tensor, plan.rows, offsets_of(seen, plan), plan.bounds, plan.groups, table, of_rows, found, lows,
-            seen.columns, seen.stride, seen.step, _number(1.0 / scale, device), tiles,
-            GAPS=seen.gaps, FAR=seen.far, MANY=plan.many, SIGNED=signed, **tile,
+        found = torch.empty((3, rows.n_chunks * tiles), dtype=torch.float64, device=device)
+        compare_rows[(found.shape[1],)](
+            tensor, rows.sorted, plan.offsets, rows.cuts, rows.groups,
+            *_vectors(plan, core / scale, weights, device), found, seen.columns // seen.unit, plan.columns.n_groups,
+            seen.stride, seen.step, _number(1.0 / scale, device), tiles,
+            UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed, **tile,
         )  # fmt: skip
-        difference, norm, low = torch.cat([found.sum(0), lows.amin(0, True)]).tolist()
+        difference, norm, low = torch.cat([found[:2].sum(1), found[2].amin(0, True)]).tolist()
         return difference, norm, low < 0
 
 
 def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any]) -> None:
     """Write the tensor of a block model to an array."""
     with on_device_of(out):
-        seen = Rows.of(out, partition)
-        plan = plan_of(seen)
-        table, of_rows = _table(seen, plan, core, weights)
-        tile = _tile(seen.columns, (4, 1024, 2))
+        plan = plan_of(out, partition)
+        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.count, (4, 1024, 2))
         tiles = -(-seen.columns // tile["N"])
-        write_rows[(-(-plan.n_rows // tile["R"]) * tiles,)](
-            seen.tensor, offsets_of(seen, plan), plan.group_of, table, of_rows, plan.n_rows,
-            seen.columns, seen.stride, seen.step, tiles, GAPS=seen.gaps, FAR=seen.far, **tile,
+        write_rows[(-(-rows.count // tile["R"]) * tiles,)](
+            out, plan.offsets, rows.group_of, *_vectors(plan, core, weights, out.device), rows.count,
+            seen.columns // seen.unit, plan.columns.n_groups, seen.stride, seen.step, tiles,
+            UNIT=seen.unit, FAR=seen.far, **tile,
         )  # fmt: skip
 
 

@@ -4,154 +4,146 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import accumulate
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from tucket.blocks import Blocks
-from tucket.kernels.triton import locate_rows
+from tucket.kernels.triton import locate
 from tucket.partition import Partition
 
-__all__ = ["Plan", "Rows", "offsets_of", "plan_of"]
+__all__ = ["Places", "Plan", "Rows", "plan_of"]
 
 ROW = 512
 """Columns from which a row is long enough."""
 
-LONG = 1 << 14
-"""Columns beyond which no row is made by putting modes together."""
+LONG, LONGEST = 1 << 14, 1 << 24
+"""Columns beyond which no row is made by putting modes together; and if one of them alone would be all too short."""
+
+NARROW = 16
+"""Columns below which a row is all too short."""
 
 CHUNK = 512
-"""Rows of a chunk, unless there are very many; of entries of one or two bytes half as many."""
+"""Rows of a chunk, unless there are very many."""
 
 CHUNKS = 1 << 14
 """Chunks, beside one a group, that are enough to keep all processors busy: with more rows, chunks are longer."""
 
+LATE, SHORTER = 0.1, 4
+"""Share of the rows, the last that are read, whose chunks are so many times shorter: all processors end together."""
 
-@dataclass(frozen=True)
-class Rows:
-    """A tensor as rows: its modes in the order of memory, and how many of them come before a row."""
+PIECE = 1024
+"""Columns of one block that are added up at a time."""
 
-    tensor: torch.Tensor
-    order: tuple[int, ...]
-    split: int
-    modes: tuple[Blocks, ...]
+SHORT, WIDE = 8, 128
+"""Rows of a chunk below which, and columns of a block from which, rows are added up before groups of them."""
+
+
+class Rows(NamedTuple):
+    """How a tensor is seen as rows, by how its entries lie in memory."""
+
+    order: tuple[int, ...]  # its modes: last the one whose neighbours lie closest
+    shape: tuple[int, ...]  # and strides, of the modes in this order
+    strides: tuple[int, ...]
+    split: int  # how many modes come before a row
+    columns: int  # the length of a row
+    multiple: int  # the power of two, up to 16, that divides this length and all steps from row to row
+    gaps: bool  # whether the modes before a row do not follow one another in memory
+    far: bool  # whether the columns of a row are further apart than 32 bits can count
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, partition: Partition) -> Rows:
-        """Turn a tensor so that its last mode is the one whose neighbours lie closest.
+    def of(cls, shape: Sequence[int], strides: Sequence[int]) -> Rows:
+        """See as a row as many of the last modes as make it long enough.
 
         Modes of size 1, whose strides mean nothing, come first.
         """
-        strides, shape = tensor.stride(), tensor.shape
-        order = tuple(sorted(range(tensor.ndim), key=lambda mode: (shape[mode] != 1, -strides[mode], mode)))
-        turned = tensor.permute(order)
-        split = tensor.ndim - 1
-        columns = turned.shape[-1]
-        while split > 0 and columns < ROW and columns * turned.shape[split - 1] <= LONG and _merges(turned, split - 1):
+        order = tuple(sorted(range(len(shape)), key=lambda mode: (shape[mode] != 1, -strides[mode], mode)))
+        shape, strides = tuple(shape[mode] for mode in order), tuple(strides[mode] for mode in order)
+        # whether a mode goes on where the next one ends
+        merges = [
+            shape[mode] == 1 or strides[mode] == strides[mode + 1] * shape[mode + 1] for mode in range(len(shape) - 1)
+        ]
+        split, columns = len(shape) - 1, shape[-1]
+        while split > 0 and columns < ROW and merges[split - 1]:
+            if columns * shape[split - 1] > (LONG if columns >= NARROW else LONGEST):
+                break
             split -= 1
-            columns *= turned.shape[split]
-        return cls(turned, order, split, tuple(partition[mode] for mode in order))
+            columns *= shape[split]
+        gaps = not all(merges[: max(0, split - 1)])
+        multiple = math.gcd(16, columns, *strides[:split])
+        return cls(order, shape, strides, split, columns, multiple, gaps, columns * strides[-1] >= 2**31)
 
     @property
-    def outer(self) -> tuple[Blocks, ...]:
-        """The blocks of the modes before a row."""
-        return self.modes[: self.split]
-
-    @property
-    def inner(self) -> tuple[Blocks, ...]:
-        """The blocks of the modes of a row."""
-        return self.modes[self.split :]
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return math.prod(blocks.size for blocks in self.outer)
-
-    @property
-    def columns(self) -> int:
-        """How long a row is."""
-        return math.prod(blocks.size for blocks in self.inner)
+    def unit(self) -> int:
+        """What rows are measured in, so that the compiler knows of the multiple: 16 it notices by itself."""
+        return self.multiple % 16 or 1
 
     @property
     def stride(self) -> int:
-        """How far it is from one row to the next, where that is always the same."""
-        return int(self.tensor.stride(self.split - 1)) if self.split else 0
+        """How many units it is from one row to the next, where that is always the same."""
+        return self.strides[self.split - 1] // self.unit if self.split else 0
 
     @property
     def step(self) -> int:
         """How far it is from one column to the next."""
-        return int(self.tensor.stride(-1))
-
-    @property
-    def far(self) -> bool:
-        """Whether the columns of a row are further apart than 32 bits can count."""
-        return self.columns * self.step >= 2**31
-
-    @cached_property
-    def gaps(self) -> bool:
-        """Whether the modes before a row do not follow one another in memory."""
-        return not all(_merges(self.tensor, mode) for mode in range(self.split - 1))
+        return self.strides[-1]
 
 
-def offsets_of(seen: Rows, plan: Plan) -> torch.Tensor:
-    """Return where each row begins, where that must be looked up; else anything."""
-    device = seen.tensor.device
-    if not seen.gaps:
-        return plan.rows
-    begins = torch.zeros((), dtype=torch.int64, device=device)
-    for mode, blocks in enumerate(seen.outer):
-        begins = begins[..., None] + torch.arange(blocks.size, device=device) * seen.tensor.stride(mode)
-    return begins.reshape(-1)
+class Places:
+    """The indices of some modes, in all combinations: sorted by their blocks, and those of each block cut into chunks.
 
+    Blocks of several modes together make a group.
+    """
 
-def _merges(turned: torch.Tensor, mode: int) -> bool:
-    """Say whether a mode goes on where the next one ends."""
-    strides, shape = turned.stride(), turned.shape
-    return bool(shape[mode] == 1 or strides[mode] == strides[mode + 1] * shape[mode + 1])
+    def __init__(
+        self, modes: Sequence[Blocks], device: torch.device, longest: int, late: float = 0.0, shorter: int = 1
+    ) -> None:
+        sizes = [blocks.sizes for blocks in modes]
+        members = np.ones(1, np.int64)
+        for each in sizes:
+            members = np.multiply.outer(members, each).reshape(-1)
+        before = np.cumsum(members) - members
+        self.count, self.n_groups = int(members.sum()), len(members)
+        lengths = np.where(before < (1 - late) * self.count, longest, -(-longest // shorter))
+        parts = -(-members // lengths)
+        even = -(-members // parts)
+        group = np.repeat(np.arange(len(members)), parts)
+        begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * even[group]
+        cuts, ends = np.append(before[group] + begin, self.count), np.append(0, np.cumsum(parts))
+        self.n_chunks, self.longest = len(group), int(np.diff(cuts).max())
+        self.most, self.starts = int(parts.max()), ends[:-1]  # chunks of one group, and where they start
+        parcel = [cuts, ends, np.stack((begin, group), 1), *_tables(modes, sizes)]
+        self.cuts, self.ends, self.groups, tables, orders = _send(parcel, device)
+        self.many = self.count >= 2**31 - CHUNK
+        self.sorted = torch.empty(self.count, dtype=torch.int64 if self.many else torch.int32, device=device)
+        self.group_of = torch.empty_like(self.sorted)
+        locate[(self.n_chunks,)](
+            self.sorted, self.group_of, self.cuts, self.groups, tables, orders, D=len(modes), C=CHUNK
+        )
 
 
 class Plan:
     """How a tensor of some layout is read under some blocks: tables of numbers, which stay on the device."""
 
-    def __init__(self, seen: Rows, device: torch.device) -> None:
-        outer, inner = seen.outer, seen.inner
-        sizes = [blocks.sizes for blocks in outer]
-        members = np.ones(1, np.int64)
-        for each in sizes:
-            members = np.multiply.outer(members, each).reshape(-1)
-        self.n_groups, self.n_rows, self.columns = len(members), int(members.sum()), seen.columns
-        least = CHUNK if seen.tensor.dtype.itemsize > 2 else CHUNK // 2
-        length = least * -(-self.n_rows // (least * CHUNKS))
-        parts = -(-members // length)
-        even = -(-members // parts)
-        group = np.repeat(np.arange(len(members)), parts)
-        begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * even[group]
-        count = np.minimum(even[group], members[group] - begin)
-        first = (np.cumsum(members) - members)[group] + begin
-        self.n_chunks = len(group)
-        codes = np.zeros(1, np.int64)
-        for blocks in inner:
-            codes = (codes[:, None] * blocks.rank + blocks.labels).reshape(-1)
-        self.n_blocks = sum(blocks.rank for blocks in seen.modes)
-        self.n_codes = math.prod(blocks.rank for blocks in inner)
-        whole = np.cumsum(np.bincount(codes, minlength=self.n_codes))
-        parcel = [
-            np.stack((first, count), 1), np.stack((begin, group), 1), np.append(0, np.cumsum(parts)),
-            *_tables(outer, sizes), np.argsort(codes, kind="stable"), np.append(0, whole), *_members(seen.modes), codes,
-        ]  # fmt: skip
-        self.bounds, self.groups, self.ends, tables, orders, self.order, self.codes, *rest = _send(parcel, device)
-        self.members, self.member_ends, self.code_of = rest
-        self.many = self.n_rows >= 2**31 - CHUNK
-        self.rows = torch.empty(self.n_rows, dtype=torch.int64 if self.many else torch.int32, device=device)
-        self.group_of = torch.empty_like(self.rows)
-        locate_rows[(self.n_chunks,)](
-            self.rows, self.group_of, self.bounds, self.groups, tables, orders, D=len(outer), C=CHUNK
-        )
+    def __init__(self, seen: Rows, partition: Partition, device: torch.device) -> None:
+        self.seen, self.modes = seen, tuple(partition[mode] for mode in seen.order)
+        self.back = [seen.order.index(mode) for mode in range(len(seen.order))]
+        outer, inner = self.modes[: seen.split], self.modes[seen.split :]
+        n_rows = int(np.prod([blocks.size for blocks in outer], dtype=np.int64))
+        longest = CHUNK * -(-n_rows // (CHUNK * CHUNKS))
+        self.rows = Places(outer, device, longest, LATE, SHORTER)
+        self.columns = Places(inner, device, PIECE)
+        self.offsets = _offsets(seen, device) if seen.gaps else None
+        self.members = Places([_joined(self.modes)], device, PIECE)
+        self.rows_first: Partition | None = None
+        if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
+            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
+            self.rows_first = Partition((pieces, *outer))
+            self.all_rows = Places([Blocks.uniform(n_rows, 1)], device, longest)
         if device.type == "cuda":  # others may use it, on streams that know nothing of this one
             torch.cuda.current_stream(device).synchronize()
 
@@ -163,38 +155,53 @@ _plans: dict[Any, Plan] = {}
 _lock = Lock()
 
 
-def plan_of(seen: Rows) -> Plan:
+def plan_of(tensor: torch.Tensor, partition: Partition) -> Plan:
     """Return a plan, made now or before."""
-    cuts = tuple((blocks.size, blocks.contiguous, blocks._cuts.tobytes()) for blocks in seen.modes)
-    key = seen.tensor.device, seen.tensor.dtype.itemsize > 2, seen.split, cuts
+    key = tensor.device, tensor.shape, tensor.stride(), partition
     with _lock:
         found = _plans.get(key)
         if found is None:
             while len(_plans) >= PLANS:
                 del _plans[next(iter(_plans))]
-            found = _plans[key] = Plan(seen, seen.tensor.device)
+            found = _plans[key] = Plan(Rows.of(tensor.shape, tensor.stride()), partition, tensor.device)
     return found
 
 
-def _tables(outer: Sequence[Blocks], sizes: Sequence[NDArray[np.intp]]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """List, from the last mode to the first, rank, where its blocks are told of, and step; and indices by blocks."""
-    head, tail, orders = [], [], []
-    told, listed, step = 4 * len(outer), 0, 1
-    for blocks, counts in zip(reversed(outer), reversed(sizes)):
-        head += [blocks.rank, told, step, 0]
-        leads = listed + np.cumsum(counts) - counts
+def _offsets(seen: Rows, device: torch.device) -> torch.Tensor:
+    """Return where each row begins, in units."""
+    begins = torch.zeros((), dtype=torch.int64, device=device)
+    for size, stride in zip(seen.shape[: seen.split], seen.strides):
+        begins = begins[..., None] + torch.arange(size, device=device) * (stride // seen.unit)
+    return begins.reshape(-1)
+
+
+def _joined(modes: Sequence[Blocks]) -> Blocks:
+    """Return the blocks of modes as those of one, in which their indices follow one another."""
+    size, rank = sum(blocks.size for blocks in modes), sum(blocks.rank for blocks in modes)
+    if all(blocks.contiguous for blocks in modes):
+        leads = accumulate((blocks.size for blocks in modes), initial=0)
+        return Blocks(size, rank, True, np.concatenate([blocks.starts + lead for blocks, lead in zip(modes, leads)]))
+    leads = accumulate((blocks.rank for blocks in modes), initial=0)
+    return Blocks(size, rank, False, np.concatenate([blocks.labels + lead for blocks, lead in zip(modes, leads)]))
+
+
+def _tables(modes: Sequence[Blocks], sizes: Sequence[NDArray[np.intp]]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """List, from the last mode to the first, rank, where its blocks are told of, step, and whether its blocks are free.
+
+    Of each block where it begins and how long it is: in its mode, or, if it is free, in a list of indices by blocks.
+    """
+    head, tail, orders = [], [], [np.zeros(1, np.int64)]
+    told, listed, step = 4 * len(modes), 1, 1
+    for blocks, counts in zip(reversed(modes), reversed(sizes)):
+        head += [blocks.rank, told, step, int(not blocks.contiguous)]
+        leads = np.cumsum(counts) - counts
+        if not blocks.contiguous:
+            leads += listed
+            orders.append(np.argsort(blocks.labels, kind="stable"))
+            listed += blocks.size
         tail.append(np.stack((leads, counts), 1).reshape(-1))
-        orders.append(np.arange(blocks.size) if blocks.contiguous else np.argsort(blocks.labels, kind="stable"))
-        told, listed, step = told + 2 * blocks.rank, listed + blocks.size, step * blocks.size
-    joined = np.concatenate([np.array(head, np.int64), *tail]) if outer else np.zeros(1, np.int64)
-    return joined, np.concatenate(orders) if outer else np.zeros(1, np.int64)
-
-
-def _members(modes: Sequence[Blocks]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """List the indices of all modes, one after another, by blocks; and where each block ends."""
-    starts = np.cumsum([0, *(blocks.size for blocks in modes)])
-    orders = [start + np.argsort(blocks.labels, kind="stable") for start, blocks in zip(starts, modes)]
-    return np.concatenate(orders), np.append(0, np.cumsum(np.concatenate([blocks.sizes for blocks in modes])))
+        told, step = told + 2 * blocks.rank, step * blocks.size
+    return np.concatenate([np.array(head, np.int64), *tail]), np.concatenate(orders)
 
 
 def _send(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[torch.Tensor]:

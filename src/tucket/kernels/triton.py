@@ -7,43 +7,41 @@ import triton.language as tl
 
 __all__ = [
     "add_chunks",
-    "add_groups",
-    "add_last",
     "compare_rows",
     "descend",
-    "fold_columns",
-    "locate_rows",
-    "share_blocks",
-    "spread_core",
+    "fold",
+    "locate",
     "sum_rows",
     "write_rows",
 ]
 
 
 @triton.jit
-def locate_rows(rows, group_of, bounds, groups, tables, orders, D: tl.constexpr, C: tl.constexpr):
-    """List the rows of each chunk: the places of a group are the product of the indices of its blocks."""
+def locate(places, group_of, cuts, groups, tables, orders, D: tl.constexpr, C: tl.constexpr):
+    """List the places of each chunk: those of a group are the product of the indices of its blocks."""
     chunk = tl.program_id(0)
-    first = tl.load(bounds + 2 * chunk)
-    count = tl.load(bounds + 2 * chunk + 1)
+    first = tl.load(cuts + chunk)
+    count = tl.load(cuts + chunk + 1) - first
     begin = tl.load(groups + 2 * chunk)  # where the chunk begins within its group
     group = tl.load(groups + 2 * chunk + 1)
     for start in range(0, count, C):
-        place = start + tl.arange(0, C)
-        rest = begin + place
-        row = tl.zeros([C], tl.int64)
+        number = start + tl.arange(0, C)
+        rest = begin + number
+        place = tl.zeros([C], tl.int64)
         code = group
-        for mode in tl.static_range(D):  # from the last outer mode to the first
+        for mode in tl.static_range(D):  # from the last mode to the first
             rank = tl.load(tables + 4 * mode)
             block = tl.load(tables + 4 * mode + 1) + 2 * (code % rank)
             code = code // rank
-            lead = tl.load(tables + block)
             size = tl.load(tables + block + 1)
-            index = tl.load(orders + lead + rest % size, mask=place < count, other=0)
+            index = tl.load(tables + block) + rest % size
+            free = tl.load(tables + 4 * mode + 3)
+            listed = tl.load(orders + index, mask=number < count * free, other=0)
+            index = tl.where(free > 0, listed, index)
             rest = rest // size
-            row += index * tl.load(tables + 4 * mode + 2)
-        tl.store(rows + first + place, row, mask=place < count)
-        tl.store(group_of + row, group, mask=place < count)
+            place += index * tl.load(tables + 4 * mode + 2)
+        tl.store(places + first + number, place, mask=number < count)
+        tl.store(group_of + place, group, mask=number < count)
 
 
 @triton.jit
@@ -55,10 +53,20 @@ def tile_of(program, tiles, columns, N: tl.constexpr, FAR: tl.constexpr):
 
 
 @triton.jit
-def places_of(bounds, chunk, MANY: tl.constexpr):
+def piece_of(program, pieces, cuts, sorted_columns, N: tl.constexpr):
+    """Return which piece of columns of one block a program works on, the columns, and which of them there are."""
+    piece = program % pieces
+    place = tl.load(cuts + piece) + tl.arange(0, N)
+    inside = place < tl.load(cuts + piece + 1)
+    column = tl.load(sorted_columns + place, mask=inside, other=0)
+    return piece, column.to(tl.int64), inside
+
+
+@triton.jit
+def places_of(cuts, chunk, MANY: tl.constexpr):
     """Return the first place of the rows of a chunk, and that after the last."""
-    first = tl.load(bounds + 2 * chunk)
-    last = first + tl.load(bounds + 2 * chunk + 1)
+    first = tl.load(cuts + chunk)
+    last = tl.load(cuts + chunk + 1)
     if not MANY:
         first = first.to(tl.int32)
         last = last.to(tl.int32)
@@ -66,37 +74,53 @@ def places_of(bounds, chunk, MANY: tl.constexpr):
 
 
 @triton.jit
-def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, GAPS: tl.constexpr):
+def begin_of(row, there, offsets, stride, UNIT: tl.constexpr):
+    """Return where rows begin: a multiple of a unit, so that several entries can be read at once."""
+    return (row * stride if offsets is None else tl.load(offsets + row, mask=there, other=0)) * UNIT
+
+
+@triton.jit
+def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, UNIT: tl.constexpr):
     """Load some rows of a tile; return their numbers and which of them there are, too."""
     places = first + tl.arange(0, R)
     there = places < last
     row = tl.load(rows + places, mask=there, other=0).to(tl.int64)
-    begin = tl.load(offsets + row, mask=there, other=0) if GAPS else row * stride
+    begin = begin_of(row, there, offsets, stride, UNIT)
     values = tl.load(x + begin[:, None] + cols[None, :], mask=there[:, None] & inside[None, :], other=0)
     return row, there, values
 
 
 @triton.jit
 def sum_rows(
-    x, rows, offsets, bounds, partial, row_sums, lows, moments, n_rows, columns, stride, step, per_unit, tiles,
-    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
-    SIGNED: tl.constexpr, MOMENTS: tl.constexpr,
+    x, rows, offsets, cuts, pieces, sorted_columns, room, per_unit, n_rows, columns, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
+    MANY: tl.constexpr, SIGNED: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Add up the rows of a chunk, and each of them by itself."""
+    """Add up the rows of a chunk, and each of them by itself.
+
+    There is room for the least entry and two moments of each program, for the rows in each tile, and for the chunks.
+    """
     program = tl.program_id(0)
+    columns = columns * UNIT
+    moments = room + tl.num_programs(0)
+    row_sums = room + 3 * tl.num_programs(0)
+    sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
     chunk = (program // tiles).to(tl.int64)
-    tile, column, inside = tile_of(program, tiles, columns, N, FAR)
+    if pieces is not None:
+        tile, column, inside = piece_of(program, tiles, pieces, sorted_columns, N)
+    else:
+        tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
-    first, last = places_of(bounds, chunk, MANY)
+    first, last = places_of(cuts, chunk, MANY)
     total = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64 if KIND == 0 else tl.float32)
     logs = tl.zeros([N], tl.float64)
     squares = tl.zeros([N], tl.float64)
-    later, later_there, ahead = load_rows(x, rows, offsets, first, last, cols, inside, stride, R, GAPS)
+    later, later_there, ahead = load_rows(x, rows, offsets, first, last, cols, inside, stride, R, UNIT)
     for start in range(first, last, R):
         row, there, v = later, later_there, ahead
         # the next rows are on their way while these are added up
-        later, later_there, ahead = load_rows(x, rows, offsets, start + R, last, cols, inside, stride, R, GAPS)
+        later, later_there, ahead = load_rows(x, rows, offsets, start + R, last, cols, inside, stride, R, UNIT)
         if KIND == 0:
             w = v.to(tl.float64)
         elif KIND == 1:
@@ -115,146 +139,104 @@ def sum_rows(
             if MOMENTS == 2:
                 g = f.to(tl.float64)
                 squares += tl.sum(g * g, 0)
-    tl.store(partial + chunk * columns + column, total, mask=inside)
-    if SIGNED:
-        tl.store(lows + program, tl.min(low, 0).to(tl.float64))
+    tl.store(sums + chunk * columns + column, total, mask=inside)
+    tl.store(room + program, tl.min(low, 0).to(tl.float64))
     if MOMENTS:
         tl.store(moments + 2 * program, tl.sum(logs, 0))
         tl.store(moments + 2 * program + 1, tl.sum(squares, 0))
 
 
 @triton.jit
-def add_chunks(partial, bounds, sums, columns, tiles, N: tl.constexpr):
-    """Add up the chunks of each group, in order."""
+def add_chunks(table, ends, into, columns, tiles, G: tl.constexpr, N: tl.constexpr, LISTED: tl.constexpr):
+    """Add up the rows of each group, which lie one after another; without ends of groups, as many as are told."""
     program = tl.program_id(0).to(tl.int64)
-    group, tile = program // tiles, program % tiles
-    column = tile * N + tl.arange(0, N)
+    group = program // tiles
+    column = program % tiles * N + tl.arange(0, N)
     inside = column < columns
-    total = tl.zeros([N], tl.float64)
-    for chunk in range(tl.load(bounds + group), tl.load(bounds + group + 1)):
-        total += tl.load(partial + chunk * columns + column, mask=inside, other=0)
-    tl.store(sums + group * columns + column, total, mask=inside)
-
-
-@triton.jit
-def add_groups(sums, into, groups, columns, G: tl.constexpr, N: tl.constexpr):
-    """Add up all groups: the sum of each column."""
-    column = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)
-    inside = column < columns
+    first = tl.load(ends + group) if LISTED else group * 0
+    last = tl.load(ends + group + 1) if LISTED else group * 0 + ends
     total = tl.zeros([G, N], tl.float64)
-    for first in range(0, groups, G):
-        group = first + tl.arange(0, G)
-        there = (group < groups)[:, None] & inside[None, :]
-        total += tl.load(sums + group.to(tl.int64)[:, None] * columns + column[None, :], mask=there, other=0)
-    tl.store(into + column, tl.sum(total, 0), mask=inside)
+    for start in range(first, last, G):
+        row = start + tl.arange(0, G)
+        there = (row < last)[:, None] & inside[None, :]
+        total += tl.load(table + row.to(tl.int64)[:, None] * columns + column[None, :], mask=there, other=0)
+    tl.store(into + group * columns + column, tl.sum(total, 0), mask=inside)
 
 
 @triton.jit
-def add_last(table, into, rows, length, R: tl.constexpr, N: tl.constexpr):
-    """Add up each row of a table."""
-    row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
-    total = tl.zeros([R, N], tl.float64)
-    for first in range(0, length, N):
-        place = first + tl.arange(0, N)
-        there = (row < rows)[:, None] & (place < length)[None, :]
-        total += tl.load(table + row[:, None] * length + place[None, :], mask=there, other=0)
-    tl.store(into + row, tl.sum(total, 1), mask=row < rows)
-
-
-@triton.jit
-def fold_columns(sums, into, order, ends, columns, codes, N: tl.constexpr):
-    """Add up the columns of each block, for every group."""
+def fold(
+    table, into, places, ends, columns, pieces, stripes, longest, P: tl.constexpr, N: tl.constexpr
+):  # fmt: skip
+    """Add up, in each row of a table, the columns of each piece, which are listed, or lie one after another."""
     program = tl.program_id(0).to(tl.int64)
-    group, code = program // codes, program % codes
-    first = tl.load(ends + code)
-    last = tl.load(ends + code + 1)
-    total = tl.zeros([N], tl.float64)
-    for start in range(first, last, N):
-        place = start + tl.arange(0, N)
-        column = tl.load(order + place, mask=place < last, other=0)
-        total += tl.load(sums + group * columns + column, mask=place < last, other=0)
-    tl.store(into + program, tl.sum(total, 0))
-
-
-@triton.jit
-def share_blocks(marginals, into, order, ends, N: tl.constexpr):
-    """Divide the marginal of each index by that of its block, of whatever mode; where there is no mass, put 0."""
-    block = tl.program_id(0)
-    first = tl.load(ends + block)
-    last = tl.load(ends + block + 1)
-    total = tl.zeros([N], tl.float64)
-    for start in range(first, last, N):
-        place = start + tl.arange(0, N)
-        index = tl.load(order + place, mask=place < last, other=0)
-        total += tl.load(marginals + index, mask=place < last, other=0)
-    mass = tl.sum(total, 0)
-    for start in range(first, last, N):
-        place = start + tl.arange(0, N)
-        index = tl.load(order + place, mask=place < last, other=0)
-        value = tl.load(marginals + index, mask=place < last, other=0)
-        tl.store(into + index, tl.where(mass > 0, value / tl.where(mass > 0, mass, 1), 0), mask=place < last)
+    row = program // stripes
+    piece = program % stripes * P + tl.arange(0, P)
+    there = piece < pieces
+    first = tl.load(ends + piece, mask=there, other=0)
+    last = tl.load(ends + piece + 1, mask=there, other=0)
+    total = tl.zeros([P, N], tl.float64)
+    for start in range(0, longest, N):
+        column = first[:, None] + start + tl.arange(0, N)[None, :]
+        inside = column < last[:, None]
+        if places is not None:
+            column = tl.load(places + column, mask=inside, other=0).to(tl.int64)
+        total += tl.load(table + row * columns + column, mask=inside, other=0)
+    tl.store(into + row * pieces + piece, tl.sum(total, 1), mask=there)
 
 
 @triton.jit
 def compare_rows(
-    x, rows, offsets, bounds, groups, table, weights, found, lows, columns, stride, step, scale, tiles,
-    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
+    x, rows, offsets, cuts, groups, core, code_of, of_column, weights, found, columns, codes, stride, step, scale,
+    tiles,
+    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
     SIGNED: tl.constexpr,
 ):  # fmt: skip
     """Add up the squares of tensor - model and of the tensor, over a scale."""
     program = tl.program_id(0)
+    columns = columns * UNIT
     chunk = (program // tiles).to(tl.int64)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
-    first, last = places_of(bounds, chunk, MANY)
+    first, last = places_of(cuts, chunk, MANY)
     group = tl.load(groups + 2 * chunk + 1)
-    model = tl.load(table + group * columns + column, mask=inside, other=0)
+    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    model = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64) * weight
     residual = tl.zeros([N], tl.float64)
     norm = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64)
     for start in range(first, last, R):
-        row, there, v = load_rows(x, rows, offsets, start, last, cols, inside, stride, R, GAPS)
+        row, there, v = load_rows(x, rows, offsets, start, last, cols, inside, stride, R, UNIT)
         w = v.to(tl.float64) * tl.load(scale)
         difference = w - tl.load(weights + row, mask=there, other=0)[:, None] * model[None, :]
         residual += tl.sum(difference * difference, 0)
         norm += tl.sum(w * w, 0)
         if SIGNED:
             low = tl.minimum(low, tl.min(v, 0).to(tl.float64))
-    tl.store(found + 2 * program, tl.sum(residual, 0))
-    tl.store(found + 2 * program + 1, tl.sum(norm, 0))
-    if SIGNED:
-        tl.store(lows + program, tl.min(low, 0).to(tl.float64))
-
-
-@triton.jit
-def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.constexpr):
-    """Write a row of the model for each group: the entry of a column's block times its weight."""
-    program = tl.program_id(0)
-    group = (program // tiles).to(tl.int64)
-    column = (program % tiles).to(tl.int64) * N + tl.arange(0, N)
-    inside = column < columns
-    code = tl.load(code_of + column, mask=inside, other=0)
-    value = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64)
-    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-    tl.store(into + group * columns + column, value * weight, mask=inside)
+    tl.store(found + program, tl.sum(residual, 0))
+    tl.store(found + tl.num_programs(0) + program, tl.sum(norm, 0))
+    tl.store(found + 2 * tl.num_programs(0) + program, tl.min(low, 0))
 
 
 @triton.jit
 def write_rows(
-    out, offsets, group_of, table, weights, n_rows, columns, stride, step, tiles,
-    R: tl.constexpr, N: tl.constexpr, GAPS: tl.constexpr, FAR: tl.constexpr,
+    out, offsets, group_of, core, code_of, of_column, weights, n_rows, columns, codes, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
+    """Write the model, in the order of memory."""
     program = tl.program_id(0)
+    columns = columns * UNIT
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
     there = row < n_rows
-    begin = tl.load(offsets + row, mask=there, other=0) if GAPS else row * stride
+    begin = begin_of(row, there, offsets, stride, UNIT)
     group = tl.load(group_of + row, mask=there, other=0).to(tl.int64)
     both = there[:, None] & inside[None, :]
-    model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
-    values = tl.load(weights + row, mask=there, other=0)[:, None] * model
+    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    value = tl.load(core + group[:, None] * codes + code[None, :], mask=both, other=0).to(tl.float64) * weight[None, :]
+    values = tl.load(weights + row, mask=there, other=0)[:, None] * value
     tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
 
 
