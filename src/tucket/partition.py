@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Self, SupportsIndex
 
@@ -45,6 +45,7 @@ class Partition:
     """
 
     modes: tuple[Blocks, ...]
+    _hash: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         modes = tuple(self.modes) if isinstance(self.modes, Iterable) else ()
@@ -207,7 +208,9 @@ class Partition:
         return self.modes == other.modes
 
     def __hash__(self) -> int:
-        return hash(self.modes)
+        found = hash(self.modes) if self._hash is None else self._hash
+        object.__setattr__(self, "_hash", found)  # kept, as labels may be many
+        return found
 
     def __repr__(self) -> str:
         free = [mode for mode, blocks in enumerate(self.modes) if not blocks.contiguous]

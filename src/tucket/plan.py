@@ -79,7 +79,7 @@ class Plan:
         callback = limits.callback
         if callback is not None:
             whole, total = tensor_correlation(statistics), statistics.total
-            limits = replace(limits, callback=lambda sweep, kept: callback(sweep, total * max(0.0, whole - kept)))
+            limits = limits._replace(callback=lambda sweep, kept: callback(sweep, total * max(0.0, whole - kept)))
         return search(source, self.start, self.steps, self.rng, limits, workers, progress)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Literal, SupportsIndex, TypedDict, Unpack, overload
 
 import numpy as np
@@ -177,7 +176,7 @@ def ltr(
         check_workers(workers)
     limits = _check_limits(max_sweeps, max_seconds, callback)
     if budget is not None:
-        limits = replace(limits, deadline=min(limits.deadline, began + budget / 2))
+        limits = limits._replace(deadline=min(limits.deadline, began + budget / 2))
     if blocks is None:
         blocks = "random" if variant == "published" else "clusters"
     if isinstance(x, Stream | Iterator):

@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,8 +280,7 @@ def v_log_v(values: Any) -> Any:
 Step = Callable[[Unfolding, Blocks, int], Blocks]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """When to stop, and whom to tell: `callback(sweep, total correlation kept)` after every sweep."""
 
     sweeps: int = 50
@@ -311,7 +309,7 @@ def search(
     contiguous = [step and segments for step in steps]
     free = contiguous != list(steps)
     # only a start for free blocks: two sweeps of contiguous ones are enough
-    first = replace(limits, sweeps=min(2, limits.sweeps)) if free else limits
+    first = limits._replace(sweeps=min(2, limits.sweeps)) if free else limits
     best, kept = descend(source, start, contiguous, first, workers, progress)
     if free:
         best, kept = descend(source, best, steps, limits, workers, progress)

@@ -71,10 +71,13 @@ class Home(NamedTuple):
 
 def home_of(x: Any) -> Home | None:
     """Return where an array of another library lives; None for all else."""
-    if isinstance(x, np.ndarray | np.generic) or not hasattr(type(x), "__dlpack__") or hasattr(x, "dims"):
+    kind = type(x)
+    if not hasattr(kind, "__dlpack__"):
         return None
-    if type(x).__module__ == "torch":  # by far the most, who may be in a hurry
+    if kind.__module__ == "torch":  # by far the most, who may be in a hurry
         return Home(_torch_namespace(), x.device)
+    if isinstance(x, np.ndarray | np.generic) or hasattr(x, "dims"):
+        return None
     import array_api_compat
 
     if not array_api_compat.is_array_api_obj(x):
@@ -132,10 +135,11 @@ def check_array(x: Any, name: str) -> None:
 
 def is_traced(x: Any) -> bool:
     """Say whether an array is followed: by JAX, which has no values of it yet, or by torch, for a gradient."""
-    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    if jax is not None and isinstance(x, jax.core.Tracer):
-        return True
-    return torch is not None and isinstance(x, torch.Tensor) and x.requires_grad and torch.is_grad_enabled()
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return bool(x.requires_grad and torch.is_grad_enabled())
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(x, jax.core.Tracer)
 
 
 def on_host(x: Any) -> NDArray[Any] | None:

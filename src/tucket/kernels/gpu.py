@@ -380,12 +380,12 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
     """Write the tensor of a block model to an array."""
     with on_device_of(out):
         plan = plan_of(out, partition)
-        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.count, (4, 1024, 2))
+        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.longest, (4, 1024, 2))
         tiles = -(-seen.columns // tile["N"])
-        write_rows[(-(-rows.count // tile["R"]) * tiles,)](
-            out, plan.offsets, rows.group_of, *_vectors(plan, core, weights, out.device), rows.count,
+        write_rows[(rows.n_chunks * tiles,)](
+            out, rows.sorted, plan.offsets, rows.cuts, rows.groups, *_vectors(plan, core, weights, out.device),
             seen.columns // seen.unit, plan.columns.n_groups, seen.stride, seen.step, tiles,
-            UNIT=seen.unit, FAR=seen.far, **tile,
+            UNIT=seen.unit, FAR=seen.far, MANY=rows.many, **tile,
         )  # fmt: skip
 
 

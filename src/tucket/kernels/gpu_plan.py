@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from threading import Lock
 from typing import Any, NamedTuple
@@ -124,6 +125,8 @@ class Places:
         locate[(self.n_chunks,)](
             self.sorted, self.group_of, self.cuts, self.groups, tables, orders, D=len(modes), C=CHUNK
         )
+        if device.type == "cuda":  # others may use it, on streams that know nothing of this one
+            torch.cuda.current_stream(device).synchronize()
 
 
 class Plan:
@@ -135,17 +138,19 @@ class Plan:
         outer, inner = self.modes[: seen.split], self.modes[seen.split :]
         n_rows = int(np.prod([blocks.size for blocks in outer], dtype=np.int64))
         longest = CHUNK * -(-n_rows // (CHUNK * CHUNKS))
+        self.offsets = _offsets(seen, device) if seen.gaps else None
         self.rows = Places(outer, device, longest, LATE, SHORTER)
         self.columns = Places(inner, device, PIECE)
-        self.offsets = _offsets(seen, device) if seen.gaps else None
-        self.members = Places([_joined(self.modes)], device, PIECE)
         self.rows_first: Partition | None = None
         if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
             pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
             self.rows_first = Partition((pieces, *outer))
             self.all_rows = Places([Blocks.uniform(n_rows, 1)], device, longest)
-        if device.type == "cuda":  # others may use it, on streams that know nothing of this one
-            torch.cuda.current_stream(device).synchronize()
+
+    @cached_property
+    def members(self) -> Places:
+        """The indices of each mode by their blocks, mode after mode."""
+        return Places([_joined(self.modes)], self.rows.sorted.device, PIECE)
 
 
 PLANS = 16

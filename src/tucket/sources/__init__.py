@@ -19,11 +19,11 @@ __all__ = ["Source", "Stream", "as_dense", "as_source"]
 
 def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[int, ...] | None = None) -> Source:
     """Return what the user gave as a source: nothing of it is read yet. A stream must be told the shape it fills."""
+    if (home := home_of(x)) is not None:
+        return from_array(x, home, name)
     if isinstance(x, Source):
         return x
     if not isinstance(x, np.ndarray):
-        if (home := home_of(x)) is not None:
-            return from_array(x, home, name)
         for (module, kind), make in KINDS.items():
             # who holds one of these has imported its module
             loaded = sys.modules.get(module)
