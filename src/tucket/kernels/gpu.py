@@ -26,6 +26,7 @@ from tucket.kernels.triton import (
     compare_rows,
     descend,
     fold,
+    spread_core,
     sum_rows,
     write_rows,
 )
@@ -380,12 +381,18 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
     """Write the tensor of a block model to an array."""
     with on_device_of(out):
         plan = plan_of(out, partition)
-        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.longest, (4, 1024, 2))
+        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.count, (4, 1024, 2))
         tiles = -(-seen.columns // tile["N"])
-        write_rows[(rows.n_chunks * tiles,)](
-            out, rows.sorted, plan.offsets, rows.cuts, rows.groups, *_vectors(plan, core, weights, out.device),
-            seen.columns // seen.unit, plan.columns.n_groups, seen.stride, seen.step, tiles,
-            UNIT=seen.unit, FAR=seen.far, MANY=rows.many, **tile,
+        turned, code_of, of_columns, of_rows = _vectors(plan, core, weights, out.device)
+        table = torch.empty((rows.n_groups, seen.columns), dtype=torch.float64, device=out.device)
+        stripes = -(-seen.columns // 512)
+        spread_core[(rows.n_groups * stripes,)](
+            turned, code_of, of_columns, table, seen.columns, plan.columns.n_groups, stripes, N=512
+        )
+        write_rows[(-(-rows.count // tile["R"]) * tiles,)](
+            out, plan.offsets, rows.group_of, table, of_rows, rows.count,
+            seen.columns // seen.unit, seen.stride, seen.step, tiles,
+            UNIT=seen.unit, FAR=seen.far, **tile,
         )  # fmt: skip
 
 

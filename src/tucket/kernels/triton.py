@@ -11,6 +11,7 @@ __all__ = [
     "descend",
     "fold",
     "locate",
+    "spread_core",
     "sum_rows",
     "write_rows",
 ]
@@ -185,15 +186,6 @@ def fold(
 
 
 @triton.jit
-def model_of(core, groups, chunk, codes, code_of, of_column, column, inside):
-    """Return a row of the model for a chunk, but for its weight: the entries of columns' blocks times their weights."""
-    group = tl.load(groups + 2 * chunk + 1)
-    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
-    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-    return tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64) * weight
-
-
-@triton.jit
 def compare_rows(
     x, rows, offsets, cuts, groups, core, code_of, of_column, weights, found, columns, codes, stride, step, scale,
     tiles,
@@ -207,7 +199,10 @@ def compare_rows(
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     first, last = places_of(cuts, chunk, MANY)
-    model = model_of(core, groups, chunk, codes, code_of, of_column, column, inside)
+    group = tl.load(groups + 2 * chunk + 1)
+    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    model = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64) * weight
     residual = tl.zeros([N], tl.float64)
     norm = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64)
@@ -225,26 +220,36 @@ def compare_rows(
 
 
 @triton.jit
+def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.constexpr):
+    """Write a row of the model for each group: the entry of a column's block times its weight."""
+    program = tl.program_id(0)
+    group = (program // tiles).to(tl.int64)
+    column = (program % tiles).to(tl.int64) * N + tl.arange(0, N)
+    inside = column < columns
+    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+    value = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    tl.store(into + group * columns + column, value * weight, mask=inside)
+
+
+@triton.jit
 def write_rows(
-    out, rows, offsets, cuts, groups, core, code_of, of_column, weights, columns, codes, stride, step, tiles,
-    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
+    out, offsets, group_of, table, weights, n_rows, columns, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """Write the model."""
+    """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
     program = tl.program_id(0)
     columns = columns * UNIT
-    chunk = (program // tiles).to(tl.int64)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
-    first, last = places_of(cuts, chunk, MANY)
-    model = model_of(core, groups, chunk, codes, code_of, of_column, column, inside)
-    for start in range(first, last, R):
-        places = start + tl.arange(0, R)
-        there = places < last
-        row = tl.load(rows + places, mask=there, other=0).to(tl.int64)
-        begin = begin_of(row, there, offsets, stride, UNIT)
-        values = tl.load(weights + row, mask=there, other=0)[:, None] * model[None, :]
-        both = there[:, None] & inside[None, :]
-        tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
+    row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
+    there = row < n_rows
+    begin = begin_of(row, there, offsets, stride, UNIT)
+    group = tl.load(group_of + row, mask=there, other=0).to(tl.int64)
+    both = there[:, None] & inside[None, :]
+    model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
+    values = tl.load(weights + row, mask=there, other=0)[:, None] * model
+    tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
 
 
 @triton.jit
