@@ -163,6 +163,16 @@ def test_a_row_may_be_too_much_for_float32() -> None:
     assert not kernels.project(tensor, partition)[-1].is_fine()
 
 
+@pytest.mark.parametrize(("dtype", "entry"), [(torch.float64, 1e291), (torch.float32, 1e36)])
+def test_sums_that_may_be_too_large_are_looked_at_again(dtype: Any, entry: float) -> None:
+    tensor = torch.full((2, 40), entry, dtype=dtype, device=DEVICE)
+    partition = tk.Partition.uniform((2, 40), 2)
+    assert not kernels.project(tensor, partition)[-1].is_fine()
+    assert kernels.core(tensor, partition) is None
+    np.testing.assert_allclose(kernels.block_sums(tensor, partition, None).core, np.full((2, 2), 20 * entry), rtol=1e-6)
+    assert kernels.project(tensor * 1e-3, partition)[-1].is_fine()
+
+
 def test_tiny_numbers() -> None:
     x = np.random.default_rng(0).random((3, 40)) * 1e-200
     partition = tk.Partition.uniform(x.shape, 2)

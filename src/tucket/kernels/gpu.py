@@ -138,7 +138,7 @@ def divergence(
         logs = [torch.xlogy(sums, total * per_unit), *map(torch.xlogy, parts, vectors)]
         for mass in reversed(_fold(torch.cat(vectors)[None], plan.members).split(total.shape)):
             total = total @ mass
-        low, moment = found.packed[found.ends[-2] :][:2]
+        low, moment = found.checked[0], found.packed[-2]
         rest = total - sums.sum() - torch.stack([each.sum() for each in logs]).sum()
         return torch.stack((moment * math.log(2.0) + rest, low))
 
@@ -150,7 +150,7 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
     """
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, partition, _kind(tensor.dtype))
+        found = Found(tensor, partition, _kind(tensor.dtype), watched=True)
         plan, core = found.plan, found.core()
         of_modes = found.packed[found.ends[0] : found.ends[-2]]
         masses = _fold(of_modes[None], plan.members)[plan.members.group_of]
@@ -163,8 +163,23 @@ def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
     """Return the block sums, on the device; None if they are not fit for use."""
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, partition, _kind(tensor.dtype))
+        found = Found(tensor, partition, _kind(tensor.dtype), watched=True)
         return found.core() if found.is_fine() else None
+
+
+class Telegram:
+    """A few numbers on their way from the device to the host, ahead of all that the device is told to do after them."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.copy = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        self.copy.copy_(numbers, non_blocking=True)
+        self.sent = torch.cuda.Event()
+        self.sent.record()
+
+    def read(self) -> torch.Tensor:
+        """Wait for them."""
+        self.sent.synchronize()
+        return self.copy
 
 
 class Found:
@@ -177,15 +192,20 @@ class Found:
         kind: int,
         per_unit: torch.Tensor | None = None,
         n_moments: int = 0,
+        watched: bool = False,
     ) -> None:
         plan = plan_of(tensor, partition)
         self.plan, self.has_moments = plan, per_unit is not None
-        sums, row_sums, lows, moment = _rows(tensor, plan, kind, per_unit, n_moments)  # all else is prepared meanwhile
+        sums, row_sums, checks, moment = _rows(
+            tensor, plan, kind, per_unit, n_moments
+        )  # the rest is prepared meanwhile
         split, n_core = plan.seen.split, plan.rows.n_groups * plan.columns.n_groups
-        cuts = [n_core, *plan.seen.shape, 1, 2]
+        cuts = [n_core, *plan.seen.shape, 2, 2]
         self.ends = list(accumulate(cuts[:-1]))
         self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=tensor.device)
-        core, *self.marginals, low, moments = self.packed.split(cuts)
+        core, *self.marginals, self.checked, moments = self.packed.split(cuts)
+        torch.amin(checks, 1, out=self.checked)
+        self.news = Telegram(self.checked) if watched and tensor.is_cuda else None
         outer, inner = self.marginals[:split], self.marginals[split:]
         if plan.rows_first is None:
             _fold(sums, plan.columns, core)
@@ -199,14 +219,13 @@ class Found:
         _add_rows(sums, of_columns)
         if len(inner) > 1:
             _marginals(of_columns, inner)
-        torch.amin(lows, 0, True, out=low)
         if self.has_moments:
             torch.sum(moment, 0, out=moments)
 
     def is_fine(self) -> bool:
-        """Say whether no entry is negative, and all sums are finite; the host waits for this."""
-        low, total = torch.stack((self.packed[self.ends[-2]], self.packed[: self.ends[-2]].sum())).tolist()
-        return low >= 0 and math.isfinite(total)
+        """Say whether no entry is negative, and no sum too large; the host waits for this, but not for all sums."""
+        low, spare = (self.checked if self.news is None else self.news.read()).tolist()
+        return bool(low >= 0 and spare >= 0)
 
     def core(self) -> torch.Tensor:
         """Return the block sums, on the device."""
@@ -214,11 +233,11 @@ class Found:
 
     def to_sums(self) -> Sums:
         """Bring all to the host, at once."""
-        core, *marginals, low, moments = np.split(self.packed.cpu().numpy(), self.ends)
+        core, *marginals, checked, moments = np.split(self.packed.cpu().numpy(), self.ends)
         back = self.plan.back
         turned = np.ascontiguousarray(core.reshape(self._shape()).transpose(back))
         found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
-        return Sums(turned, tuple(marginals[place] for place in back), bool(low[0] < 0), found, "triton")
+        return Sums(turned, tuple(marginals[place] for place in back), bool(checked[0] < 0), found, "triton")
 
     def _shape(self) -> list[int]:
         return [blocks.rank for blocks in self.plan.modes]
@@ -227,25 +246,27 @@ class Found:
 def _rows(
     tensor: torch.Tensor, plan: Plan, kind: int, per_unit: torch.Tensor | None, n_moments: int
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sums of groups and rows, the least entries, and the moments."""
+    """Return the sums of groups and rows, what is to be checked of every program, and the moments."""
     columns = plan.columns.count
     width = max(16, ROOM // plan.rows.n_chunks // 16 * 16)
     if width >= columns or plan.rows.n_chunks == plan.rows.n_groups or plan.rows_first is not None:
         return _sum_part(tensor, plan, slice(0, columns), kind, per_unit, n_moments)
     new, n_rows = partial(torch.zeros, dtype=torch.float64, device=tensor.device), plan.rows.count
-    sums, row_sums, lows, moments = new((plan.rows.n_groups, columns)), new(n_rows), new(1), new((1, 2))
+    sums, row_sums, moments = new((plan.rows.n_groups, columns)), new(n_rows), new((1, 2))
+    checks = []
     for start in range(0, columns, width):  # rows so long that they are summed part by part
         part = slice(start, min(start + width, columns))
-        sums[:, part], more, least, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
+        sums[:, part], more, checked, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
         row_sums += more.reshape(-1, n_rows).sum(0)
-        lows, moments = torch.minimum(lows, least.amin()), moments + some.sum(0)
-    return sums, row_sums, lows, moments
+        moments += some.sum(0)
+        checks.append(checked)
+    return sums, row_sums, torch.cat(checks, 1), moments
 
 
 def _sum_part(
     tensor: torch.Tensor, plan: Plan, part: slice, kind: int, per_unit: torch.Tensor | None, n_moments: int
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sums of each group over some columns, of the rows in each tile, the least entries, and the moments."""
+    """Return the sums of groups over some columns and of the rows in each tile, what is to be checked, and moments."""
     seen, rows, columns = plan.seen, plan.rows, plan.columns
     count, pieces = part.stop - part.start, plan.rows_first is not None
     if pieces:
@@ -255,7 +276,7 @@ def _sum_part(
         tile = _tile(count, rows.longest, _best(tensor.dtype, kind, seen, per_unit is not None))
         tiles = -(-count // tile["N"])
     programs = rows.n_chunks * tiles
-    rooms = [programs, 2 * programs, tiles * rows.count, rows.n_chunks * count]
+    rooms = [2 * programs, 2 * programs, tiles * rows.count, rows.n_chunks * count]
     room = torch.empty(sum(rooms), dtype=torch.float64, device=tensor.device)
     sum_rows[(programs,)](
         _from(tensor, part.start * seen.step), rows.sorted, plan.offsets, rows.cuts,
@@ -264,12 +285,12 @@ def _sum_part(
         KIND=kind, UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed,
         MOMENTS=0 if per_unit is None else n_moments, **tile,
     )  # fmt: skip
-    lows, moments, row_sums, by_chunk = room.split(rooms)
+    checks, moments, row_sums, by_chunk = room.split(rooms)
     sums = by_chunk.reshape(-1, count)
     if rows.n_chunks > rows.n_groups:
         sums = torch.empty((rows.n_groups, count), dtype=torch.float64, device=tensor.device)
         _add_chunks(by_chunk, rows.ends, sums, rows.n_groups, count, rows.most)
-    return sums, row_sums, lows, moments.reshape(-1, 2)
+    return sums, row_sums, checks.reshape(2, -1), moments.reshape(-1, 2)
 
 
 def _fold(table: torch.Tensor, columns: Places, into: torch.Tensor | None = None) -> torch.Tensor:

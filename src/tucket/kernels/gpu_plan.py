@@ -53,6 +53,9 @@ class Rows(NamedTuple):
     split: int  # how many modes come before a row
     columns: int  # the length of a row
     multiple: int  # the power of two, up to 16, that divides this length and all steps from row to row
+    unit: int  # what rows are measured in, so that the compiler knows of the multiple: 16 it notices by itself
+    stride: int  # how many units it is from one row to the next, where that is always the same
+    step: int  # how far it is from one column to the next
     gaps: bool  # whether the modes before a row do not follow one another in memory
     far: bool  # whether the columns of a row are further apart than 32 bits can count
 
@@ -76,22 +79,9 @@ class Rows(NamedTuple):
             columns *= shape[split]
         gaps = not all(merges[: max(0, split - 1)])
         multiple = math.gcd(16, columns, *strides[:split])
-        return cls(order, shape, strides, split, columns, multiple, gaps, columns * strides[-1] >= 2**31)
-
-    @property
-    def unit(self) -> int:
-        """What rows are measured in, so that the compiler knows of the multiple: 16 it notices by itself."""
-        return self.multiple % 16 or 1
-
-    @property
-    def stride(self) -> int:
-        """How many units it is from one row to the next, where that is always the same."""
-        return self.strides[self.split - 1] // self.unit if self.split else 0
-
-    @property
-    def step(self) -> int:
-        """How far it is from one column to the next."""
-        return self.strides[-1]
+        unit, step = multiple % 16 or 1, strides[-1]
+        stride = strides[split - 1] // unit if split else 0
+        return cls(order, shape, strides, split, columns, multiple, unit, stride, step, gaps, columns * step >= 2**31)
 
 
 class Places:

@@ -99,12 +99,14 @@ def sum_rows(
 ):  # fmt: skip
     """Add up the rows of a chunk, and each of them by itself.
 
-    There is room for the least entry and two moments of each program, for the rows in each tile, and for the chunks.
+    There is room for the least entry of each program, for what its sums lack to be too large, for two moments, for the
+    rows in each tile, and for the chunks.
     """
     program = tl.program_id(0)
     columns = columns * UNIT
-    moments = room + tl.num_programs(0)
-    row_sums = room + 3 * tl.num_programs(0)
+    spare = room + tl.num_programs(0)
+    moments = room + 2 * tl.num_programs(0)
+    row_sums = room + 4 * tl.num_programs(0)
     sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
     chunk = (program // tiles).to(tl.int64)
     if pieces is not None:
@@ -142,6 +144,8 @@ def sum_rows(
                 squares += tl.sum(g * g, 0)
     tl.store(sums + chunk * columns + column, total, mask=inside)
     tl.store(room + program, tl.min(low, 0).to(tl.float64))
+    # no entry is larger than this sum, nor the sum of a row than so many times that; and all is no number if one is
+    tl.store(spare + program, (1e35 if KIND == 2 else 1e290) - tl.sum(total, 0))
     if MOMENTS:
         tl.store(moments + 2 * program, tl.sum(logs, 0))
         tl.store(moments + 2 * program + 1, tl.sum(squares, 0))
