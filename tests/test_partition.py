@@ -129,3 +129,10 @@ def test_blocks_of_some_indices(data: st.DataObject) -> None:
     assert seen.tolist() == sorted(set(chosen.tolist()))
     assert seen[part.labels].tolist() == chosen.tolist()
     assert part == Blocks.from_labels(part.labels)
+
+
+def test_equal_partitions_are_one_key() -> None:
+    cut, same = (Partition.from_starts((5, 4), [[0, 3], [0, 1, 2]]) for _ in range(2))
+    free = Partition.from_labels([[0, 1, 0, 1, 1], [0, 1, 2, 2]])
+    assert {cut: "contiguous", same: "the same", free: "free"} == {cut: "the same", free: "free"}
+    assert hash(pickle.loads(pickle.dumps(cut))) == hash(cut)
