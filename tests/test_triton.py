@@ -317,6 +317,17 @@ def test_few_plans_are_kept() -> None:
     assert len(plans._plans) <= plans.PLANS
 
 
+def test_plans_that_are_kept_are_not_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "_plans", {})
+    monkeypatch.setattr(plans, "ENTRIES", 500)
+    for size in (40, 50, 60, 2000, 70):
+        plan = plans.plan_of(torch.ones((size, 3), device=DEVICE), tk.Partition.uniform((size, 3), 2))
+        kept = list(plans._plans.values())
+        assert kept[-1] is plan
+        assert len(kept) == 1 or sum(each.size for each in kept) <= 500
+    assert len(kept) == 1
+
+
 @pytest.mark.parametrize(("count", "rank"), [(5, 1), (7, 3), (3, 33)])
 def test_rows_descend_as_on_the_host(count: int, rank: int) -> None:
     rng = np.random.default_rng(0)

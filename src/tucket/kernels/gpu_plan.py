@@ -131,6 +131,7 @@ class Plan:
         self.offsets = _offsets(seen, device) if seen.gaps else None
         self.rows = Places(outer, device, longest, LATE, SHORTER)
         self.columns = Places(inner, device, PIECE)
+        self.size = self.rows.count + self.columns.count + sum(seen.shape)
         self.rows_first: Partition | None = None
         if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
             pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
@@ -143,8 +144,8 @@ class Plan:
         return Places([_joined(self.modes)], self.rows.sorted.device, PIECE)
 
 
-PLANS = 16
-"""Plans that are kept: whoever reads one tensor mostly reads others like it."""
+PLANS, ENTRIES = 16, 1 << 26
+"""Plans that are kept, and entries of all their tables: whoever reads one tensor mostly reads others like it."""
 
 _plans: dict[Any, Plan] = {}
 _lock = Lock()
@@ -156,9 +157,10 @@ def plan_of(tensor: torch.Tensor, partition: Partition) -> Plan:
     with _lock:
         found = _plans.get(key)
         if found is None:
-            while len(_plans) >= PLANS:
+            found = Plan(Rows.of(tensor.shape, tensor.stride()), partition, tensor.device)
+            _plans[key] = found
+            while len(_plans) > PLANS or (len(_plans) > 1 and sum(plan.size for plan in _plans.values()) > ENTRIES):
                 del _plans[next(iter(_plans))]
-            found = _plans[key] = Plan(Rows.of(tensor.shape, tensor.stride()), partition, tensor.device)
     return found
 
 
