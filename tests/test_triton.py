@@ -130,11 +130,12 @@ def test_sums_for_a_divergence() -> None:
             weights[0] *= 1.5  # no longer shares of a block
             core /= 1.5
             tensor = torch.from_numpy(x.copy()).to(DEVICE)
-            found, low = kernels.divergence(tensor, partition, core, weights).tolist()
+            found, low, total = kernels.divergence(tensor, partition, core, weights, kernels.WIDE).tolist()
             assert low == 0
+            assert total == pytest.approx(x.sum())
             assert found == pytest.approx(model.kl(x), rel=1e-9)
             tensor[2, 3, 40] = -scale
-            assert kernels.divergence(tensor, partition, core, weights)[1] == -scale
+            assert kernels.divergence(tensor, partition, core, weights, kernels.WIDE)[1] == -scale
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
@@ -171,6 +172,30 @@ def test_sums_that_may_be_too_large_are_looked_at_again(dtype: Any, entry: float
     assert kernels.core(tensor, partition) is None
     np.testing.assert_allclose(kernels.block_sums(tensor, partition, None).core, np.full((2, 2), 20 * entry), rtol=1e-6)
     assert kernels.project(tensor * 1e-3, partition)[-1].is_fine()
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3, 0.1])
+def test_the_divergence_of_a_close_model_is_exact(noise: float) -> None:
+    rng = np.random.default_rng(8)
+    x = np.multiply.outer(rng.random(6), rng.random(200)) * (1 + noise * rng.random((6, 200)))
+    x = x.astype(np.float32)
+    model = tk.ltr(x, 1)
+    core, *weights = (torch.from_numpy(part.copy()).to(DEVICE) for part in (model.core, *model.weights))
+    doubled = [torch.stack((vector, vector), 1)[:, 0] for vector in weights]  # not one after another in memory
+    for vectors in (weights, doubled):
+        found = kernels.divergence_of(torch.from_numpy(x).to(DEVICE), model.partition, core, vectors)
+        assert found == pytest.approx(tk.metrics.kl(x, model.to_tensor()), rel=1e-5, abs=1e-10)
+        out = torch.zeros(x.shape, dtype=torch.float64, device=DEVICE)
+        kernels.write(out, core, model.partition, vectors)
+        np.testing.assert_allclose(out.cpu(), model.to_tensor(), rtol=1e-14)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only on a GPU are numbers sent ahead")
+def test_where_new_tensors_are_made_is_up_to_the_user() -> None:
+    with torch.device(DEVICE):
+        x = torch.rand((4, 5, 60))
+        model: Any = tk.ltr(x, 2, blocks="uniform")
+        assert model.kl(x) == pytest.approx(tk.ltr(x.cpu().numpy(), 2, blocks="uniform").kl(x.cpu().numpy()), rel=1e-5)
 
 
 def test_tiny_numbers() -> None:
@@ -221,6 +246,16 @@ def test_narrow_tensors_have_short_rows(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(("columns", "stride", "unit"), [(2000, 2000, 1), (1000, 1000, 8), (20, 26, 2), (999, 1000, 1)])
 def test_rows_are_read_in_units(columns: int, stride: int, unit: int) -> None:
     assert plans.Rows.of((7, columns), (stride, 1)).unit == unit
+
+
+def test_rows_that_are_cropped_are_read_in_units_too() -> None:
+    seen = plans.Rows.of((3, 7, 2000), (32000, 3200, 1))
+    assert seen.gaps
+    assert seen.unit == 16
+
+
+def test_one_entry_may_be_a_long_row() -> None:
+    assert plans.Rows.of((3_000_000_000,), (0,)).far
 
 
 def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from tucket import archive, kernels, passes
 from tucket.axes import Axes, find_mode
 from tucket.blocks import Blocks
 from tucket.kernels import foreign
+from tucket.kernels.sums import CLOSE
 from tucket.model import SAFE_SQUARES, Model, cast_part, check_part, check_parts, check_range
 from tucket.partition import Partition, check_partition
 from tucket.sources.source import Box, Chunk, Report
@@ -292,7 +293,8 @@ class BlockTucker(Model):
         terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
         found = sums.moments.v_log_v if sums.moments else math.nan
         divergence = found - sum(terms) + (model_total - float(sums.core.sum()))
-        if math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
+        is_vague = sums.kernel == "triton" and divergence < CLOSE * model_total
+        if is_vague or math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
             return Model.kl(self, x, workers=workers, progress=progress)
         return max(0.0, divergence)
 

@@ -210,44 +210,46 @@ class ArrayBlockTucker(ArrayModel):
     def to_tensor(self) -> Any:
         """Return the whole tensor that the model stands for, dense, where its parts are."""
         if not self._is_traced():
-            if on_gpu(self.core) is not None:
-                return self._write()
+            if (there := self._there()) is not None:
+                return self._write(*there)
             if on_host(self.core) is not None:
                 return self.home.take(self.to_numpy().to_tensor())
         return self[...]
 
     def _kl_there(self, x: Any) -> float | None:
         """Do it on a GPU, where all is set under way at once; None where that cannot be done, or went wrong."""
-        tensor, core = on_gpu(x), on_gpu(self.core)
-        if tensor is None or core is None or tensor.nbytes > PIECE:
+        tensor, there = on_gpu(x), self._there()
+        if tensor is None or there is None or tensor.nbytes > PIECE:
             return None
         from tucket.kernels import gpu
 
-        weights = [on_gpu(vector) for vector in self.weights]
-        divergence, low = gpu.divergence(tensor, self.partition, core, weights).tolist()
-        return max(0.0, divergence) if math.isfinite(divergence) and low >= 0 else None
+        return gpu.divergence_of(tensor, self.partition, *there)
 
     def _error_there(self, x: Any) -> float | None:
         """Do it on a GPU; None where that cannot be done, or went wrong."""
-        tensor, core = on_gpu(x), on_gpu(self.core)
-        if tensor is None or core is None or tensor.nbytes > PIECE:
+        tensor, there = on_gpu(x), self._there()
+        if tensor is None or there is None or tensor.nbytes > PIECE:
             return None
         from tucket.kernels import gpu
 
-        weights = [on_gpu(vector) for vector in self.weights]
+        core, weights = there
         residual, norm, negative = gpu.residual(tensor, core, self.partition, weights)
         is_fine = not negative and math.isfinite(residual) and SAFE_SQUARES < norm < math.inf
         return math.sqrt(residual / norm) if is_fine else None
 
-    def _write(self) -> Any:
+    def _there(self) -> tuple[Any, list[Any]] | None:
+        """Return the core and the weights as tensors of torch's on a GPU; None if they are elsewhere."""
+        core, *weights = map(on_gpu, (self.core, *self.weights))
+        return None if core is None or any(vector is None for vector in weights) else (core, weights)
+
+    def _write(self, core: Any, weights: list[Any]) -> Any:
         import torch
 
         from tucket.kernels import gpu
 
-        core, weights = on_gpu(self.core), [on_gpu(vector) for vector in self.weights]
         out = torch.empty(self.shape, dtype=core.dtype, device=core.device)
         gpu.write(out, core, self.partition, weights)
-        return out if isinstance(self.core, torch.Tensor) else self.home.xp.from_dlpack(out)
+        return out if isinstance(self.core, torch.Tensor) else taken(out, self.home)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
@@ -357,7 +359,15 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
 def hand_over(parts: Iterable[Any], home: Home) -> list[Any]:
     """Return arrays, of its own or tensors of torch's where it is, as a library has them."""
     # each in memory of its own, since not every library takes what begins anywhere
-    return [part if namespace_of(part) is home.xp else home.xp.from_dlpack(part.clone()) for part in parts]
+    return [part if namespace_of(part) is home.xp else taken(part.clone(), home) for part in parts]
+
+
+def taken(tensor: Any, home: Home) -> Any:
+    """Return a tensor of torch's on a GPU as an array of another library, not copied."""
+    from tucket.kernels.gpu import on_device_of
+
+    with on_device_of(tensor):  # or torch does not hand it out
+        return home.xp.from_dlpack(tensor)
 
 
 def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker:

@@ -20,7 +20,7 @@ import torch
 import triton
 
 from tucket.kernels.gpu_plan import Places, Plan, Rows, plan_of
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.sums import CLOSE, Moments, Sums
 from tucket.kernels.triton import (
     add_chunks,
     compare_rows,
@@ -38,6 +38,7 @@ __all__ = [
     "core",
     "descend_rows",
     "divergence",
+    "divergence_of",
     "on_device_of",
     "project",
     "residual",
@@ -119,28 +120,40 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> Sums:
     """Sum on the device, and bring all to the host at once."""
     per_unit = None if unit is None else _number(1.0 / unit, tensor.device)
-    return Found(tensor, partition, kind, per_unit, 2).to_sums()
+    return Found(tensor, plan_of(tensor, partition), kind, per_unit, 2).to_sums()
+
+
+def divergence_of(
+    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor]
+) -> float | None:
+    """Return the divergence of a tensor from a model; None if the tensor is not fit for that, or sums are too large."""
+    for kind in (_kind(tensor.dtype), WIDE):
+        found, low, total = divergence(tensor, partition, core, weights, kind).tolist()
+        if kind == WIDE or not (low >= 0 and found < CLOSE * total):
+            break
+    return max(0.0, found) if math.isfinite(found) and low >= 0 else None
 
 
 def divergence(
-    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor]
+    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor], kind: int
 ) -> torch.Tensor:
-    """Set the divergence of a tensor from a model under way: that, and the least entry where one is below 0."""
+    """Set the divergence of a tensor from a model under way: that, the least entry if below 0, and the total."""
     tensor = _bytes(tensor)
     with on_device_of(tensor):
         # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
         size = torch.frexp(core.sum(dtype=torch.float64)).exponent - round(math.log2(tensor.numel()))
         per_unit = torch.exp2(-size.double()).reshape(1)
-        found = Found(tensor, partition, _kind(tensor.dtype), per_unit, 1)
-        plan, order = found.plan, found.plan.seen.order
+        plan = plan_of(tensor, partition)
+        found, order = Found(tensor, plan, kind, per_unit, 1), plan.seen.order
         total, vectors = core.permute(order).double(), [weights[mode].double() for mode in order]
         sums, parts = found.packed[: found.ends[0]].reshape(total.shape), [*found.marginals]
         logs = [torch.xlogy(sums, total * per_unit), *map(torch.xlogy, parts, vectors)]
         for mass in reversed(_fold(torch.cat(vectors)[None], plan.members).split(total.shape)):
-            total = total @ mass
+            total = (total * mass).sum(-1)
         low, moment = found.checked[0], found.packed[-2]
-        rest = total - sums.sum() - torch.stack([each.sum() for each in logs]).sum()
-        return torch.stack((moment * math.log(2.0) + rest, low))
+        mass = sums.sum()
+        rest = total - mass - torch.stack([each.sum() for each in logs]).sum()
+        return torch.stack((moment * math.log(2.0) + rest, low, mass))
 
 
 def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], Found]:
@@ -150,8 +163,9 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
     """
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, partition, _kind(tensor.dtype), watched=True)
-        plan, core = found.plan, found.core()
+        plan = plan_of(tensor, partition)
+        found = Found(tensor, plan, _kind(tensor.dtype), watched=True)
+        core = found.core()
         of_modes = found.packed[found.ends[0] : found.ends[-2]]
         masses = _fold(of_modes[None], plan.members)[plan.members.group_of]
         weights = torch.nan_to_num(of_modes / masses, nan=0.0)  # where there is no mass
@@ -163,7 +177,7 @@ def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
     """Return the block sums, on the device; None if they are not fit for use."""
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, partition, _kind(tensor.dtype), watched=True)
+        found = Found(tensor, plan_of(tensor, partition), _kind(tensor.dtype), watched=True)
         return found.core() if found.is_fine() else None
 
 
@@ -171,7 +185,7 @@ class Telegram:
     """A few numbers on their way from the device to the host, ahead of all that the device is told to do after them."""
 
     def __init__(self, numbers: torch.Tensor) -> None:
-        self.copy = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+        self.copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
         self.copy.copy_(numbers, non_blocking=True)
         self.sent = torch.cuda.Event()
         self.sent.record()
@@ -188,13 +202,12 @@ class Found:
     def __init__(
         self,
         tensor: torch.Tensor,
-        partition: Partition,
+        plan: Plan,
         kind: int,
         per_unit: torch.Tensor | None = None,
         n_moments: int = 0,
         watched: bool = False,
     ) -> None:
-        plan = plan_of(tensor, partition)
         self.plan, self.has_moments = plan, per_unit is not None
         sums, row_sums, checks, moment = _rows(
             tensor, plan, kind, per_unit, n_moments
@@ -211,7 +224,7 @@ class Found:
             _fold(sums, plan.columns, core)
             _marginals(row_sums, outer)
         else:
-            found = Found(row_sums.reshape(plan.rows_first.shape), plan.rows_first, WIDE)
+            found = Found(row_sums.reshape(-1, *plan.seen.shape[:split]), plan.rows_first, WIDE)
             core.copy_(found.core().movedim(0, -1).reshape(-1))
             for ours, place in zip(outer, found.plan.back[1:]):
                 ours.copy_(found.marginals[place])
@@ -220,7 +233,7 @@ class Found:
         if len(inner) > 1:
             _marginals(of_columns, inner)
         if self.has_moments:
-            torch.sum(moment, 0, out=moments)
+            torch.sum(moment, 1, out=moments)
 
     def is_fine(self) -> bool:
         """Say whether no entry is negative, and no sum too large; the host waits for this, but not for all sums."""
@@ -249,16 +262,16 @@ def _rows(
     """Return the sums of groups and rows, what is to be checked of every program, and the moments."""
     columns = plan.columns.count
     width = max(16, ROOM // plan.rows.n_chunks // 16 * 16)
-    if width >= columns or plan.rows.n_chunks == plan.rows.n_groups or plan.rows_first is not None:
+    if width >= columns or plan.rows.n_chunks <= 2 * plan.rows.n_groups or plan.rows_first is not None:
         return _sum_part(tensor, plan, slice(0, columns), kind, per_unit, n_moments)
     new, n_rows = partial(torch.zeros, dtype=torch.float64, device=tensor.device), plan.rows.count
-    sums, row_sums, moments = new((plan.rows.n_groups, columns)), new(n_rows), new((1, 2))
+    sums, row_sums, moments = new((plan.rows.n_groups, columns)), new(n_rows), new((2, 1))
     checks = []
     for start in range(0, columns, width):  # rows so long that they are summed part by part
         part = slice(start, min(start + width, columns))
         sums[:, part], more, checked, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
         row_sums += more.reshape(-1, n_rows).sum(0)
-        moments += some.sum(0)
+        moments += some.sum(1, keepdim=True)
         checks.append(checked)
     return sums, row_sums, torch.cat(checks, 1), moments
 
@@ -290,7 +303,7 @@ def _sum_part(
     if rows.n_chunks > rows.n_groups:
         sums = torch.empty((rows.n_groups, count), dtype=torch.float64, device=tensor.device)
         _add_chunks(by_chunk, rows.ends, sums, rows.n_groups, count, rows.most)
-    return sums, row_sums, checks.reshape(2, -1), moments.reshape(-1, 2)
+    return sums, row_sums, checks.reshape(2, -1), moments.reshape(2, -1)
 
 
 def _fold(table: torch.Tensor, columns: Places, into: torch.Tensor | None = None) -> torch.Tensor:
@@ -367,7 +380,7 @@ def _vectors(plan: Plan, core: Any, weights: Sequence[Any], device: torch.device
 
 
 def _tensor(array: Any, device: torch.device) -> torch.Tensor:
-    return array if torch.is_tensor(array) else torch.from_numpy(np.array(array)).to(device)
+    return array.contiguous() if torch.is_tensor(array) else torch.from_numpy(np.array(array)).to(device)
 
 
 def _product(vectors: Sequence[torch.Tensor]) -> torch.Tensor:

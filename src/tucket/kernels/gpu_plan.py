@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     split: int  # how many modes come before a row
     columns: int  # the length of a row
     multiple: int  # the power of two, up to 16, that divides this length and all steps from row to row
-    unit: int  # what rows are measured in, so that the compiler knows of the multiple: 16 it notices by itself
+    unit: int  # what rows are measured in, so that the compiler knows of the multiple: 16 of a stride it sees by itself
     stride: int  # how many units it is from one row to the next, where that is always the same
     step: int  # how far it is from one column to the next
     gaps: bool  # whether the modes before a row do not follow one another in memory
@@ -79,9 +79,11 @@ class Rows(NamedTuple):
             columns *= shape[split]
         gaps = not all(merges[: max(0, split - 1)])
         multiple = math.gcd(16, columns, *strides[:split])
-        unit, step = multiple % 16 or 1, strides[-1]
+        unit, step = multiple if gaps else multiple % 16 or 1, strides[-1]
         stride = strides[split - 1] // unit if split else 0
-        return cls(order, shape, strides, split, columns, multiple, unit, stride, step, gaps, columns * step >= 2**31)
+        return cls(
+            order, shape, strides, split, columns, multiple, unit, stride, step, gaps, columns * max(1, step) >= 2**31
+        )
 
 
 class Places:
@@ -132,11 +134,19 @@ class Plan:
         self.rows = Places(outer, device, longest, LATE, SHORTER)
         self.columns = Places(inner, device, PIECE)
         self.size = self.rows.count + self.columns.count + sum(seen.shape)
-        self.rows_first: Partition | None = None
+        self.rows_first: Plan | None = None  # how sums of rows are summed further, where these are taken first
         if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
-            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
-            self.rows_first = Partition((pieces, *outer))
             self.all_rows = Places([Blocks.uniform(n_rows, 1)], device, longest)
+            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
+            sums = torch.empty((pieces.size, *seen.shape[: seen.split]), device="meta")
+            self.rows_first = Plan(Rows.of(sums.shape, sums.stride()), Partition((pieces, *outer)), device)
+            self.size += n_rows + self.rows_first.size
+
+    def retire(self) -> None:
+        """Wait until no stream reads the tables any more."""
+        device = self.rows.sorted.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     @cached_property
     def members(self) -> Places:
@@ -160,7 +170,7 @@ def plan_of(tensor: torch.Tensor, partition: Partition) -> Plan:
             found = Plan(Rows.of(tensor.shape, tensor.stride()), partition, tensor.device)
             _plans[key] = found
             while len(_plans) > PLANS or (len(_plans) > 1 and sum(plan.size for plan in _plans.values()) > ENTRIES):
-                del _plans[next(iter(_plans))]
+                _plans.pop(next(iter(_plans))).retire()
     return found
 
 

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "Sums"]
+__all__ = ["CLOSE", "Moments", "Sums"]
+
+CLOSE = 1e-2
+"""The divergence, beside the total, below which logarithms of float32, as on a GPU, are too rough for it."""
 
 
 class Moments(NamedTuple):

@@ -103,10 +103,11 @@ def sum_rows(
     rows in each tile, and for the chunks.
     """
     program = tl.program_id(0)
-    columns = columns * UNIT
-    spare = room + tl.num_programs(0)
-    moments = room + 2 * tl.num_programs(0)
-    row_sums = room + 4 * tl.num_programs(0)
+    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+    programs = tl.num_programs(0).to(tl.int64)
+    spare = room + programs
+    moments = room + 2 * programs
+    row_sums = room + 4 * programs
     sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
     chunk = (program // tiles).to(tl.int64)
     if pieces is not None:
@@ -147,8 +148,8 @@ def sum_rows(
     # no entry is larger than this sum, nor the sum of a row than so many times that; and all is no number if one is
     tl.store(spare + program, (1e35 if KIND == 2 else 1e290) - tl.sum(total, 0))
     if MOMENTS:
-        tl.store(moments + 2 * program, tl.sum(logs, 0))
-        tl.store(moments + 2 * program + 1, tl.sum(squares, 0))
+        tl.store(moments + program, tl.sum(logs, 0))
+        tl.store(moments + programs + program, tl.sum(squares, 0))
 
 
 @triton.jit
@@ -198,7 +199,7 @@ def compare_rows(
 ):  # fmt: skip
     """Add up the squares of tensor - model and of the tensor, over a scale."""
     program = tl.program_id(0)
-    columns = columns * UNIT
+    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
     chunk = (program // tiles).to(tl.int64)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
@@ -219,8 +220,9 @@ def compare_rows(
         if SIGNED:
             low = tl.minimum(low, tl.min(v, 0).to(tl.float64))
     tl.store(found + program, tl.sum(residual, 0))
-    tl.store(found + tl.num_programs(0) + program, tl.sum(norm, 0))
-    tl.store(found + 2 * tl.num_programs(0) + program, tl.min(low, 0))
+    programs = tl.num_programs(0).to(tl.int64)
+    tl.store(found + programs + program, tl.sum(norm, 0))
+    tl.store(found + 2 * programs + program, tl.min(low, 0))
 
 
 @triton.jit
@@ -243,7 +245,7 @@ def write_rows(
 ):  # fmt: skip
     """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
     program = tl.program_id(0)
-    columns = columns * UNIT
+    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
