@@ -2,8 +2,9 @@
 
 A tensor is seen as rows: its last modes, as many as make a row long enough, and one row for each index of the others.
 The rows of one block of these others are a group, and a program takes a chunk of a group's rows and a tile of columns.
-It adds the rows up, and each row by itself; from the sums of groups and of rows all that is wanted follows. No two
-programs write to the same place, so that the same sums come out each time.
+It adds the rows up, and each row by itself; from the sums of groups and of rows all that is wanted follows. Where
+groups are of few rows, tiles are pieces of one block of columns instead, and their sums of rows are a small tensor,
+summed likewise. No two programs write to the same place, so that the same sums come out each time.
 """
 
 from __future__ import annotations
