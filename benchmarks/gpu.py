@@ -21,7 +21,8 @@ import torch
 
 import tucket as tk
 from benchmarks.blocks import load
-from tucket.kernels.gpu import Found, _kind, divergence
+from tucket.kernels.gpu import divergence
+from tucket.kernels.gpu_found import Found, kind_of
 from tucket.kernels.gpu_plan import plan_of
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
@@ -82,6 +83,11 @@ def timed(call: Callable[[], object], rounds: int = 15, *, ahead: bool = False) 
         torch.cuda.synchronize()
         times.append(first.elapsed_time(last) / 1000)
     return float(np.median(times))
+
+
+def one_pass(x: torch.Tensor, partition: tk.Partition) -> float:
+    """Return the seconds that the device takes for one pass over a tensor, with all sums."""
+    return timed(lambda: Found(x, plan_of(x, partition), kind_of(x.dtype)), ahead=True)
 
 
 def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -148,7 +154,7 @@ def of_type(
     per_byte[dtype] = ceiling / size
     yield row(f"torch.sum, {name}", ceiling, size)
     cut = tk.Partition.uniform(shape, RANK)
-    device = timed(lambda: Found(x, plan_of(x, cut), _kind(dtype)), ahead=True)
+    device = one_pass(x, cut)
     error = error_of(tk.collect(x, cut), x)
     yield row(f"collect, {name} {shape}", device, size, "torch.sum", ceiling / device, least, error)
     call = timed(lambda: tk.collect(x, cut))
@@ -163,7 +169,7 @@ def of_shapes() -> Iterator[Row]:
         x = torch.rand(shape, device="cuda")
         cut = tk.Partition.uniform(shape, rank)
         ceiling = timed(partial(torch.sum, x))
-        seconds = timed(partial(Found, x, plan_of(x, cut), _kind(x.dtype)), ahead=True)
+        seconds = one_pass(x, cut)
         case = f"collect, float32 {shape}, rank {rank}"
         yield row(case, seconds, x.nbytes, "torch.sum", ceiling / seconds, None, error_of(tk.collect(x, cut), x))
         del x
@@ -197,12 +203,12 @@ def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: float, contiguous
     fill = timed(lambda: y.fill_(1.0))
     yield row("fill", fill, size)
     free = tk.Partition.from_labels([rng.permutation(blocks.labels) for blocks in partition.modes])
-    seconds = timed(lambda: Found(x, plan_of(x, free), _kind(x.dtype)), ahead=True)
+    seconds = one_pass(x, free)
     error = error_of(tk.collect(x, free), x)
     yield row("collect, free labels", seconds, size, "contiguous", contiguous / seconds, 0.7, error)
     turned = x.permute(2, 0, 1)
     cut = tk.Partition.uniform(tuple(turned.shape), RANK)
-    seconds = timed(lambda: Found(turned, plan_of(turned, cut), _kind(x.dtype)), ahead=True)
+    seconds = one_pass(turned, cut)
     yield row("collect, modes in another order", seconds, size, "torch.sum", ceiling / seconds)
     seconds = timed(lambda: tk.ltr(x, RANK, blocks="random", rng=0))
     yield row("ltr, random blocks, end to end", seconds, size, "torch.sum", ceiling / seconds, 0.85)
@@ -215,7 +221,7 @@ def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: float, contiguous
     yield row("  with all that the host does", call, size, "fill", fill / call)
     kl, residual, norm = np.sum([compared(p, q) for p, q in zip(x, dense)], axis=0)
     del dense
-    seconds = timed(lambda: divergence(x, partition, model.core, model.weights, _kind(x.dtype)), ahead=True)
+    seconds = timed(lambda: divergence(x, partition, model.core, model.weights, kind_of(x.dtype)), ahead=True)
     yield row("kl", seconds, size, "torch.sum", ceiling / seconds, 0.6, abs(model.kl(x) / kl - 1))
     seconds = timed(lambda: model.kl(x))
     yield row("  with all that the host does", seconds, size, "torch.sum", ceiling / seconds)
@@ -238,7 +244,7 @@ def of_bytes() -> Iterator[Row]:
     shape = (16, *VIEWS)
     x = draw(shape, torch.uint8)
     cut = tk.Partition.uniform(shape, (4, 3, 3, 16, 16, 1))
-    seconds = timed(lambda: Found(x, plan_of(x, cut), _kind(x.dtype)), ahead=True)
+    seconds = one_pass(x, cut)
     error = error_of(tk.collect(x, cut), x)
     yield row(f"collect, uint8 {shape}", seconds, x.numel(), "1.5 TB/s", x.numel() / seconds / 1.5e12, 1.0, error)
 

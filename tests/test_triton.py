@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,9 +15,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from tucket.kernels import gpu as kernels  # noqa: E402
+from tucket.kernels import gpu_found as found_there  # noqa: E402
 from tucket.kernels import gpu_plan as plans  # noqa: E402
 from tucket.kernels import plain  # noqa: E402
-from tucket.kernels import triton as triton_kernels  # noqa: E402
 from tucket.kernels.recorded import Recorded  # noqa: E402
 from tucket.updates.data import Data  # noqa: E402
 
@@ -135,12 +131,12 @@ def test_sums_for_a_divergence() -> None:
             weights[0] *= 1.5  # no longer shares of a block
             core /= 1.5
             tensor = torch.from_numpy(x.copy()).to(DEVICE)
-            found, low, total = kernels.divergence(tensor, partition, core, weights, kernels.WIDE).tolist()
+            found, low, total = kernels.divergence(tensor, partition, core, weights, found_there.WIDE).tolist()
             assert low == 0
             assert total == pytest.approx(x.sum())
             assert found == pytest.approx(model.kl(x), rel=1e-9)
             tensor[2, 3, 40] = -scale
-            assert kernels.divergence(tensor, partition, core, weights, kernels.WIDE)[1] == -scale
+            assert kernels.divergence(tensor, partition, core, weights, found_there.WIDE)[1] == -scale
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
@@ -264,7 +260,7 @@ def test_one_entry_may_be_a_long_row() -> None:
 
 
 def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "ROOM", 64)
+    monkeypatch.setattr(found_there, "ROOM", 64)
     monkeypatch.setattr(plans, "CHUNK", 1)
     monkeypatch.setattr(plans, "_plans", {})
     rng = np.random.default_rng(2)
@@ -427,30 +423,3 @@ def test_memory_does_not_grow() -> None:
         tk.ntd(x, 5, n_iter_max=8)
         held.append(torch.cuda.memory_reserved())
     assert held[-1] <= held[2] * 1.01
-
-
-@pytest.fixture(scope="module")
-def loads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
-    """Return the instructions that read memory, of kernels compiled in a process that does not interpret them."""
-    plain = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    room = {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("compiled.py"))]
-    done = subprocess.run(command, env=plain | room, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, int]] = json.loads(done.stdout)
-    return found
-
-
-def test_every_kernel_is_compiled_for_a_gpu(loads: dict[str, dict[str, int]]) -> None:
-    told = Path(__file__).with_name("compiled.py").read_text()
-    assert all(f'("{name}", {{' in told for name in triton_kernels.__all__)
-    assert all(counts for counts in loads.values())
-
-
-@pytest.mark.parametrize(
-    "case", ["float32", "float32, units of 8", "float32, gaps", "float16", "bfloat16", "float64", "uint8", "compare"]
-)
-def test_sixteen_bytes_are_read_at_a_time(case: str, loads: dict[str, dict[str, int]]) -> None:
-    wide = sum(count for kind, count in loads[case].items() if kind.endswith((".v4.b32", ".v2.b64")))
-    assert wide > 0
-    assert not any(".v" in kind for kind in loads["float32, odd"])

@@ -218,21 +218,22 @@ class ArrayBlockTucker(ArrayModel):
 
     def _kl_there(self, x: Any) -> float | None:
         """Do it on a GPU, where all is set under way at once; None where that cannot be done, or went wrong."""
-        tensor, there = on_gpu(x), self._there()
-        if tensor is None or there is None or tensor.nbytes > PIECE:
+        both = self._there_with(x)
+        if both is None:
             return None
         from tucket.kernels import gpu
 
-        return gpu.divergence_of(tensor, self.partition, *there)
+        tensor, core, weights = both
+        return gpu.divergence_of(tensor, self.partition, core, weights)
 
     def _error_there(self, x: Any) -> float | None:
         """Do it on a GPU; None where that cannot be done, or went wrong."""
-        tensor, there = on_gpu(x), self._there()
-        if tensor is None or there is None or tensor.nbytes > PIECE:
+        both = self._there_with(x)
+        if both is None:
             return None
         from tucket.kernels import gpu
 
-        core, weights = there
+        tensor, core, weights = both
         residual, norm, negative = gpu.residual(tensor, core, self.partition, weights)
         is_fine = not negative and math.isfinite(residual) and SAFE_SQUARES < norm < math.inf
         return math.sqrt(residual / norm) if is_fine else None
@@ -241,6 +242,11 @@ class ArrayBlockTucker(ArrayModel):
         """Return the core and the weights as tensors of torch's on a GPU; None if they are elsewhere."""
         core, *weights = map(on_gpu, (self.core, *self.weights))
         return None if core is None or any(vector is None for vector in weights) else (core, weights)
+
+    def _there_with(self, x: Any) -> tuple[Any, Any, list[Any]] | None:
+        """Return a tensor too, if it is there and small enough to be read at a time."""
+        tensor, there = on_gpu(x), self._there()
+        return None if tensor is None or there is None or tensor.nbytes > PIECE else (tensor, *there)
 
     def _write(self, core: Any, weights: list[Any]) -> Any:
         import torch

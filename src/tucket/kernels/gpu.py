@@ -1,40 +1,23 @@
-"""The passes over tensors in the memory of a GPU: each reads or writes every entry once.
-
-A tensor is seen as rows: its last modes, as many as make a row long enough, and one row for each index of the others.
-The rows of one block of these others are a group, and a program takes a chunk of a group's rows and a tile of columns.
-It adds the rows up, and each row by itself; from the sums of groups and of rows all that is wanted follows. Where
-groups are of few rows, tiles are pieces of one block of columns instead, and their sums of rows are a small tensor,
-summed likewise. No two programs write to the same place, so that the same sums come out each time.
-"""
+"""The passes over tensors in the memory of a GPU: each reads or writes every entry once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache, partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
 import triton
 
-from tucket.kernels.gpu_plan import Places, Plan, Rows, plan_of
-from tucket.kernels.sums import CLOSE, Moments, Sums
-from tucket.kernels.triton import (
-    add_chunks,
-    compare_rows,
-    descend,
-    fold,
-    spread_core,
-    sum_rows,
-    write_rows,
-)
+from tucket.kernels.gpu_found import SINGLE, WIDE, Found, fold_blocks, kind_of, tile_of
+from tucket.kernels.gpu_plan import Plan, plan_of
+from tucket.kernels.sums import CLOSE, Sums
+from tucket.kernels.triton import compare_rows, descend, spread_core, write_rows
 from tucket.partition import Partition
 
 __all__ = [
-    "Found",
     "block_sums",
     "core",
     "descend_rows",
@@ -46,54 +29,11 @@ __all__ = [
     "write",
 ]
 
-ROOM = 1 << 25
-"""Sums of chunks, in float64, that are held at a time."""
-
-WIDE, WHOLE, SINGLE = 0, 1, 2
-"""How a tile is added up: in float64, in 32-bit integers, in float32. Tiles are added in float64 in any case."""
-
-
-@lru_cache(maxsize=256)
-def _tile(columns: int, rows: int, best: tuple[int, int, int]) -> dict[str, int]:
-    """Return rows and columns of a tile, and the warps that work on it, like those that were measured to be fastest.
-
-    A tile is as wide as they are, if that fits the columns well; each thread has as many entries in any case.
-    """
-    high, most, warps = best
-    fitting = (wide for wide in (2048, 1024, 512, 256, 128) if wide <= most and -columns % wide <= columns // 10)
-    width = next(fitting, min(most, 256, max(32, triton.next_power_of_2(columns))))
-    fewer = max(1, warps * width // most)
-    high = min(64, high * most * fewer // (warps * width), triton.next_power_of_2(rows))
-    return {"R": high, "N": width, "num_warps": fewer}
-
-
-LOOSE = 2, 1024, 2
-"""The tile for entries that are read one at a time, as rows begin anywhere."""
-
-
-@lru_cache(maxsize=256)
-def _best(dtype: torch.dtype, kind: int, seen: Rows, moments: bool) -> tuple[int, int, int]:
-    if kind == WIDE:
-        return (1, 512, 4) if moments else (2, 1024, 4)
-    if moments:
-        return 2, 256, 1
-    if seen.multiple * dtype.itemsize < 16:
-        return LOOSE
-    if dtype.itemsize == 2 and -seen.columns % 2048 <= seen.columns // 10:
-        return 4, 2048, 4
-    return (4, 512, 1) if dtype.itemsize == 1 else (4, 1024, 4)
-
-
-def _kind(dtype: torch.dtype) -> int:
-    if dtype.is_floating_point and dtype.itemsize <= 4:
-        return SINGLE
-    return WHOLE if dtype.itemsize <= 2 else WIDE
-
 
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
     """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
     tensor = _bytes(tensor)
-    kind = _kind(tensor.dtype)
+    kind = kind_of(tensor.dtype)
     with on_device_of(tensor):
         sums = _sum(tensor, partition, unit, kind)
         if kind == SINGLE and not _is_finite(sums):  # perhaps a row or a logarithm was too much for float32
@@ -128,7 +68,7 @@ def divergence_of(
     tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor]
 ) -> float | None:
     """Return the divergence of a tensor from a model; None if the tensor is not fit for that, or sums are too large."""
-    for kind in (_kind(tensor.dtype), WIDE):
+    for kind in (kind_of(tensor.dtype), WIDE):
         found, low, total = divergence(tensor, partition, core, weights, kind).tolist()
         if kind == WIDE or not (low >= 0 and found < CLOSE * total):
             break
@@ -149,7 +89,7 @@ def divergence(
         total, vectors = core.permute(order).double(), [weights[mode].double() for mode in order]
         sums, parts = found.packed[: found.ends[0]].reshape(total.shape), [*found.marginals]
         logs = [torch.xlogy(sums, total * per_unit), *map(torch.xlogy, parts, vectors)]
-        for mass in reversed(_fold(torch.cat(vectors)[None], plan.members).split(total.shape)):
+        for mass in reversed(fold_blocks(torch.cat(vectors)[None], plan.members).split(total.shape)):
             total = (total * mass).sum(-1)
         low, moment = found.checked[0], found.packed[-2]
         mass = sums.sum()
@@ -165,10 +105,10 @@ def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, l
     tensor = _bytes(tensor)
     with on_device_of(tensor):
         plan = plan_of(tensor, partition)
-        found = Found(tensor, plan, _kind(tensor.dtype), watched=True)
+        found = Found(tensor, plan, kind_of(tensor.dtype), watched=True)
         core = found.core()
         of_modes = found.packed[found.ends[0] : found.ends[-2]]
-        masses = _fold(of_modes[None], plan.members)[plan.members.group_of]
+        masses = fold_blocks(of_modes[None], plan.members)[plan.members.group_of]
         weights = torch.nan_to_num(of_modes / masses, nan=0.0)  # where there is no mass
         by_mode = weights.split(plan.seen.shape)
         return core, [by_mode[place] for place in plan.back], found
@@ -178,197 +118,13 @@ def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
     """Return the block sums, on the device; None if they are not fit for use."""
     tensor = _bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, plan_of(tensor, partition), _kind(tensor.dtype), watched=True)
+        found = Found(tensor, plan_of(tensor, partition), kind_of(tensor.dtype), watched=True)
         return found.core() if found.is_fine() else None
-
-
-class Telegram:
-    """A few numbers on their way from the device to the host, ahead of all that the device is told to do after them."""
-
-    def __init__(self, numbers: torch.Tensor) -> None:
-        self.copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
-        self.copy.copy_(numbers, non_blocking=True)
-        self.sent = torch.cuda.Event()
-        self.sent.record()
-
-    def read(self) -> torch.Tensor:
-        """Wait for them."""
-        self.sent.synchronize()
-        return self.copy
-
-
-class Found:
-    """What one pass over a tensor finds, still on the device: core, marginals, least entry and moments, in a row."""
-
-    def __init__(
-        self,
-        tensor: torch.Tensor,
-        plan: Plan,
-        kind: int,
-        per_unit: torch.Tensor | None = None,
-        n_moments: int = 0,
-        watched: bool = False,
-    ) -> None:
-        self.plan, self.has_moments = plan, per_unit is not None
-        sums, row_sums, checks, moment = _rows(
-            tensor, plan, kind, per_unit, n_moments
-        )  # the rest is prepared meanwhile
-        split, n_core = plan.seen.split, plan.rows.n_groups * plan.columns.n_groups
-        cuts = [n_core, *plan.seen.shape, 2, 2]
-        self.ends = list(accumulate(cuts[:-1]))
-        self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=tensor.device)
-        core, *self.marginals, self.checked, moments = self.packed.split(cuts)
-        torch.amin(checks, 1, out=self.checked)
-        self.news = Telegram(self.checked) if watched and tensor.is_cuda else None
-        outer, inner = self.marginals[:split], self.marginals[split:]
-        if plan.rows_first is None:
-            _fold(sums, plan.columns, core)
-            _marginals(row_sums, outer)
-        else:
-            found = Found(row_sums.reshape(-1, *plan.seen.shape[:split]), plan.rows_first, WIDE)
-            core.copy_(found.core().movedim(0, -1).reshape(-1))
-            for ours, place in zip(outer, found.plan.back[1:]):
-                ours.copy_(found.marginals[place])
-        of_columns = inner[0] if len(inner) == 1 else torch.empty_like(sums[0])
-        _add_rows(sums, of_columns)
-        if len(inner) > 1:
-            _marginals(of_columns, inner)
-        if self.has_moments:
-            torch.sum(moment, 1, out=moments)
-
-    def is_fine(self) -> bool:
-        """Say whether no entry is negative, and no sum too large; the host waits for this, but not for all sums."""
-        low, spare = (self.checked if self.news is None else self.news.read()).tolist()
-        return bool(low >= 0 and spare >= 0)
-
-    def core(self) -> torch.Tensor:
-        """Return the block sums, on the device."""
-        return self.packed[: self.ends[0]].reshape(self._shape()).permute(self.plan.back).contiguous()
-
-    def to_sums(self) -> Sums:
-        """Bring all to the host, at once."""
-        core, *marginals, checked, moments = np.split(self.packed.cpu().numpy(), self.ends)
-        back = self.plan.back
-        turned = np.ascontiguousarray(core.reshape(self._shape()).transpose(back))
-        found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
-        return Sums(turned, tuple(marginals[place] for place in back), bool(checked[0] < 0), found, "triton")
-
-    def _shape(self) -> list[int]:
-        return [blocks.rank for blocks in self.plan.modes]
-
-
-def _rows(
-    tensor: torch.Tensor, plan: Plan, kind: int, per_unit: torch.Tensor | None, n_moments: int
-) -> tuple[torch.Tensor, ...]:
-    """Return the sums of groups and rows, what is to be checked of every program, and the moments."""
-    columns = plan.columns.count
-    width = max(16, ROOM // plan.rows.n_chunks // 16 * 16)
-    if width >= columns or plan.rows.n_chunks <= 2 * plan.rows.n_groups or plan.rows_first is not None:
-        return _sum_part(tensor, plan, slice(0, columns), kind, per_unit, n_moments)
-    new, n_rows = partial(torch.zeros, dtype=torch.float64, device=tensor.device), plan.rows.count
-    sums, row_sums, moments = new((plan.rows.n_groups, columns)), new(n_rows), new((2, 1))
-    checks = []
-    for start in range(0, columns, width):  # rows so long that they are summed part by part
-        part = slice(start, min(start + width, columns))
-        sums[:, part], more, checked, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
-        row_sums += more.reshape(-1, n_rows).sum(0)
-        moments += some.sum(1, keepdim=True)
-        checks.append(checked)
-    return sums, row_sums, torch.cat(checks, 1), moments
-
-
-def _sum_part(
-    tensor: torch.Tensor, plan: Plan, part: slice, kind: int, per_unit: torch.Tensor | None, n_moments: int
-) -> tuple[torch.Tensor, ...]:
-    """Return the sums of groups over some columns and of the rows in each tile, what is to be checked, and moments."""
-    seen, rows, columns = plan.seen, plan.rows, plan.columns
-    count, pieces = part.stop - part.start, plan.rows_first is not None
-    if pieces:
-        rows, tiles = plan.all_rows, columns.n_chunks
-        tile = _tile(triton.next_power_of_2(columns.longest), rows.longest, LOOSE)
-    else:
-        tile = _tile(count, rows.longest, _best(tensor.dtype, kind, seen, per_unit is not None))
-        tiles = -(-count // tile["N"])
-    programs = rows.n_chunks * tiles
-    rooms = [2 * programs, 2 * programs, tiles * rows.count, rows.n_chunks * count]
-    room = torch.empty(sum(rooms), dtype=torch.float64, device=tensor.device)
-    sum_rows[(programs,)](
-        _from(tensor, part.start * seen.step), rows.sorted, plan.offsets, rows.cuts,
-        columns.cuts if pieces else None, columns.sorted if pieces else None, room, per_unit,
-        rows.count, count // seen.unit, seen.stride, seen.step, tiles,
-        KIND=kind, UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed,
-        MOMENTS=0 if per_unit is None else n_moments, **tile,
-    )  # fmt: skip
-    checks, moments, row_sums, by_chunk = room.split(rooms)
-    sums = by_chunk.reshape(-1, count)
-    if rows.n_chunks > rows.n_groups:
-        sums = torch.empty((rows.n_groups, count), dtype=torch.float64, device=tensor.device)
-        _add_chunks(by_chunk, rows.ends, sums, rows.n_groups, count, rows.most)
-    return sums, row_sums, checks.reshape(2, -1), moments.reshape(2, -1)
-
-
-def _fold(table: torch.Tensor, columns: Places, into: torch.Tensor | None = None) -> torch.Tensor:
-    """Sum the columns of each block, in every row of a table: those of long blocks piece by piece."""
-    new = partial(torch.empty, dtype=torch.float64, device=table.device)
-    into = new(len(table) * columns.n_groups) if into is None else into
-    by_piece = into if columns.n_chunks == columns.n_groups else new(len(table) * columns.n_chunks)
-    _fold_once(table, by_piece, columns.cuts, columns.longest, columns.sorted)
-    if by_piece is not into:
-        _fold_once(by_piece.reshape(len(table), -1), into, columns.ends, columns.most)
-    return into
-
-
-def _fold_once(
-    table: torch.Tensor, into: torch.Tensor, ends: torch.Tensor, longest: int, places: torch.Tensor | None = None
-) -> None:
-    """Sum the columns of each piece, of which the longest is told: listed, or one after another."""
-    rows, columns = table.shape
-    pieces = len(ends) - 1
-    width = min(128, triton.next_power_of_2(longest))
-    some = 512 // width
-    stripes = -(-pieces // some)
-    fold[(rows * stripes,)](table, into, places, ends, columns, pieces, stripes, longest, P=some, N=width, num_warps=4)
-
-
-def _add_rows(values: torch.Tensor, into: torch.Tensor) -> None:
-    """Sum a table, whose last mode this is, over all else."""
-    columns = len(into)
-    before = values.numel() // columns
-    if before == 1:
-        into.copy_(values.reshape(-1))
-    elif before > 4096 or columns < 512:
-        torch.sum(values.reshape(before, columns), 0, out=into)
-    else:
-        _add_chunks(values, before, into, 1, columns, before)
-
-
-def _add_chunks(table: torch.Tensor, ends: Any, into: torch.Tensor, groups: int, columns: int, most: int) -> None:
-    """Sum the rows of each group of a table, at most so many, up to its end in a list; of one group, all."""
-    # many sums of few rows, or few of many
-    highest, size, warps = (4, 512, 4) if groups * columns > 1 << 16 else (512, 4096, 8)
-    high = min(highest, triton.next_power_of_2(most))
-    stripes = -(-columns // (size // high))
-    add_chunks[(groups * stripes,)](
-        table, ends, into, columns, stripes, G=high, N=size // high, LISTED=torch.is_tensor(ends), num_warps=warps
-    )
-
-
-def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-    """Sum a table, whose last modes these are, over all modes but one, for each: from the last, then summed away."""
-    for marginal in reversed(into):
-        _add_rows(values, marginal)
-        if marginal is not into[0]:
-            values = values.reshape(-1, len(marginal)).sum(1)
 
 
 def _number(value: float, device: torch.device) -> torch.Tensor:
     """Return a number of float64 for a kernel, to which a plain one would go as float32."""
     return torch.full((1,), value, dtype=torch.float64, device=device)
-
-
-def _from(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """Return a view that begins later in memory."""
-    return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset) if offset else tensor
 
 
 def _vectors(plan: Plan, core: Any, weights: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
@@ -399,7 +155,7 @@ def residual(
     tensor = _bytes(tensor)
     with on_device_of(tensor):
         plan, device = plan_of(tensor, partition), tensor.device
-        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.longest, (4, 512, 2))
+        seen, rows, tile = plan.seen, plan.rows, tile_of(plan.seen.columns, plan.rows.longest, (4, 512, 2))
         tiles = -(-seen.columns // tile["N"])
         found = torch.empty((3, rows.n_chunks * tiles), dtype=torch.float64, device=device)
         compare_rows[(found.shape[1],)](
@@ -416,7 +172,7 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
     """Write the tensor of a block model to an array."""
     with on_device_of(out):
         plan = plan_of(out, partition)
-        seen, rows, tile = plan.seen, plan.rows, _tile(plan.seen.columns, plan.rows.count, (4, 1024, 2))
+        seen, rows, tile = plan.seen, plan.rows, tile_of(plan.seen.columns, plan.rows.count, (4, 1024, 2))
         tiles = -(-seen.columns // tile["N"])
         turned, code_of, of_columns, of_rows = _vectors(plan, core, weights, out.device)
         table = torch.empty((rows.n_groups, seen.columns), dtype=torch.float64, device=out.device)

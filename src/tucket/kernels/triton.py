@@ -46,6 +46,12 @@ def locate(places, group_of, cuts, groups, tables, orders, D: tl.constexpr, C: t
 
 
 @triton.jit
+def length_of(columns, UNIT: tl.constexpr, FAR: tl.constexpr):
+    """Return the length of a row that is told in units."""
+    return (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+
+
+@triton.jit
 def tile_of(program, tiles, columns, N: tl.constexpr, FAR: tl.constexpr):
     """Return which tile of columns a program works on, the columns, and which of them there are."""
     tile = program % tiles
@@ -103,7 +109,7 @@ def sum_rows(
     rows in each tile, and for the chunks.
     """
     program = tl.program_id(0)
-    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+    columns = length_of(columns, UNIT, FAR)
     programs = tl.num_programs(0).to(tl.int64)
     spare = room + programs
     moments = room + 2 * programs
@@ -191,6 +197,14 @@ def fold(
 
 
 @triton.jit
+def model_of(core, code_of, of_column, column, inside):
+    """Return a row of the model, but for its own weight: the entries of the columns' blocks times their weights."""
+    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+    return tl.load(core + code, mask=inside, other=0).to(tl.float64) * weight
+
+
+@triton.jit
 def compare_rows(
     x, rows, offsets, cuts, groups, core, code_of, of_column, weights, found, columns, codes, stride, step, scale,
     tiles,
@@ -199,15 +213,13 @@ def compare_rows(
 ):  # fmt: skip
     """Add up the squares of tensor - model and of the tensor, over a scale."""
     program = tl.program_id(0)
-    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+    columns = length_of(columns, UNIT, FAR)
     chunk = (program // tiles).to(tl.int64)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     first, last = places_of(cuts, chunk, MANY)
     group = tl.load(groups + 2 * chunk + 1)
-    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
-    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-    model = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64) * weight
+    model = model_of(core + group * codes, code_of, of_column, column, inside)
     residual = tl.zeros([N], tl.float64)
     norm = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64)
@@ -232,10 +244,8 @@ def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.con
     group = (program // tiles).to(tl.int64)
     column = (program % tiles).to(tl.int64) * N + tl.arange(0, N)
     inside = column < columns
-    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
-    value = tl.load(core + group * codes + code, mask=inside, other=0).to(tl.float64)
-    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-    tl.store(into + group * columns + column, value * weight, mask=inside)
+    model = model_of(core + group * codes, code_of, of_column, column, inside)
+    tl.store(into + group * columns + column, model, mask=inside)
 
 
 @triton.jit
@@ -245,7 +255,7 @@ def write_rows(
 ):  # fmt: skip
     """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
     program = tl.program_id(0)
-    columns = (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+    columns = length_of(columns, UNIT, FAR)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
     cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
