@@ -42,12 +42,13 @@ def make(request: pytest.FixtureRequest) -> Make:
     return LIBRARIES[request.param]
 
 
-@pytest.fixture(params=["host", "elsewhere"])
+@pytest.fixture(params=["host", "elsewhere", "in pieces"])
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let arrays be read as NumPy's, or, as on a device, by their own library alone."""
-    if request.param == "elsewhere":
+    """Let arrays be read as NumPy's, or, as on a device, by their own library alone, perhaps piece by piece."""
+    if request.param != "host":
         for module in ("tucket.sources.foreign", "tucket.arrays.model"):
             monkeypatch.setattr(f"{module}.on_host", lambda _: None)
+            monkeypatch.setattr(f"{module}.PIECE", 100 if request.param == "in pieces" else 1 << 33)
         monkeypatch.setattr(foreign, "SLAB", 50)
         monkeypatch.setattr("tucket.updates.far.SLAB", 50)
     return str(request.param)

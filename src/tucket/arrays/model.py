@@ -246,7 +246,7 @@ class ArrayBlockTucker(ArrayModel):
     def _there_with(self, x: Any) -> tuple[Any, Any, list[Any]] | None:
         """Return a tensor too, if it is there and small enough to be read at a time."""
         tensor, there = on_gpu(x), self._there()
-        return None if tensor is None or there is None or tensor.nbytes > PIECE else (tensor, *there)
+        return None if tensor is None or there is None or tensor.numel() > PIECE else (tensor, *there)
 
     def _write(self, core: Any, weights: list[Any]) -> Any:
         import torch
@@ -340,7 +340,7 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
 
     None where that cannot be done, or went wrong: then the long way will say why.
     """
-    if not isinstance(source, Foreign) or source.nbytes > PIECE:
+    if not isinstance(source, Foreign) or source.size > PIECE:
         return None
     tensor, home = on_gpu(source.array), source.home
     if tensor is None or home is None:

@@ -12,7 +12,7 @@ from tucket.sources.source import Chunk, Source
 __all__ = ["Foreign", "explain_foreign", "from_array"]
 
 PIECE = 1 << 33
-"""Bytes that are read at a time, so that what is held beside them stays small."""
+"""Entries that are read at a time, so that what is held beside them stays small: a number or so for each row."""
 
 
 class Foreign(Source):
@@ -34,7 +34,7 @@ class Foreign(Source):
         return sum(1 for _ in self._boxes())
 
     def _boxes(self) -> Any:
-        return slabs(self.shape, max(1, PIECE * self.size // self.nbytes))
+        return slabs(self.shape, PIECE)
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the pieces."""
