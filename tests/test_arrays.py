@@ -93,6 +93,16 @@ def test_ltr(make: Make, blocks: Any, x: NDArray[np.float32]) -> None:
 
 
 @pytest.mark.usefixtures("where")
+def test_intervals_too_many_to_score_exactly(
+    make: Make, x: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "EXACT", 0)
+    monkeypatch.setattr(search, "SKETCH", 5)
+    model: Any = tk.ltr(make(x), (2, 3, 4), blocks="segments")
+    assert model.partition == tk.ltr(x, (2, 3, 4), blocks="segments").partition
+
+
+@pytest.mark.usefixtures("where")
 def test_statistics_and_curves(make: Make, x: NDArray[np.float32]) -> None:
     ours, theirs = (tk.collect(each, (2, 3, None), moments=True) for each in (make(x), x))
     np.testing.assert_allclose(ours.core, theirs.core, rtol=1e-6)

@@ -92,24 +92,24 @@ def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     from tucket.kernels import scores
 
     size, rank = unfolding.shape[0], blocks.rank
-    unfolding = _here(unfolding)
-    if not isinstance(unfolding, np.ndarray):  # seen through as many uniform blocks as can be held dense
+    if _is_sparse(unfolding):  # seen through as many uniform blocks as can be held dense
         grid = Blocks.uniform(size, min(size, max(rank, DENSE // unfolding.shape[1])))
         start = Blocks.uniform(grid.rank, rank)
         return grid.compose(segments(add_rows(unfolding, grid), start, workers))
-    prefix = np.zeros((size + 1, unfolding.shape[1] + 1))
-    np.cumsum(unfolding, axis=0, out=prefix[1:, :-1])
-    np.cumsum(unfolding.sum(axis=1), out=prefix[1:, -1])
+    if unfolding.dtype != namespace_of(unfolding).float64:  # which differences of running sums are in need of
+        unfolding = _here(unfolding).astype(np.float64)
+    prefix = namespace_of(unfolding).cumulative_sum(unfolding, axis=0, include_initial=True)
+    rows = _here(prefix)
     if rank > SKETCH:  # too many blocks to look at all intervals
         start = blocks if blocks.contiguous else Blocks.uniform(size, rank)
-        return Blocks.from_starts(size, scores.polish(prefix, start.starts.copy(), 2 * size // rank))
+        return Blocks.from_starts(size, scores.polish(rows, start.starts.copy(), 2 * size // rank))
     cells = min(size, SKETCH)
     grid = np.arange(cells + 1) * size // cells
-    exact = cells**2 * prefix.shape[1] // 2 <= EXACT
-    intervals = _exact(prefix[grid], workers) if exact else _chi_square(prefix[grid])
+    exact = cells**2 * rows.shape[1] // 2 <= EXACT
+    intervals = _exact(rows[grid], workers) if exact else _chi_square(prefix, grid)
     starts = grid[scores.best_chain(intervals, rank)]
     if cells < size or not exact:
-        starts = scores.polish(prefix, starts, 2 * (size // cells + 1))
+        starts = scores.polish(rows, starts, 2 * (size // cells + 1))
     return Blocks.from_starts(size, starts)
 
 
@@ -124,21 +124,21 @@ def _exact(prefix: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
     return table
 
 
-def _chi_square(prefix: NDArray[np.float64]) -> NDArray[np.float64]:
-    r"""Score every interval by :math:`\sum_c G[c]^2 / (g\, n[c])`, with the column totals n.
+def _chi_square(prefix: Any, grid: NDArray[np.intp]) -> NDArray[np.float64]:
+    r"""Score every interval from one place of a grid to another by :math:`\sum_c G[c]^2 / (g\, n[c])`.
 
-    It is what the exact score is to second order, and follows for all intervals at once from the running sums
-    of the Gram matrix of the rows.
+    With the column totals n, that is what the exact score is to second order. It follows for all intervals at once from
+    the inner products of the running sums, which are taken where these are.
     """
-    rows = np.diff(prefix[:, :-1], axis=0)
-    totals = rows.sum(axis=0)
-    rows = rows[:, totals > 0] / np.sqrt(totals[totals > 0])
-    sums = np.zeros((len(prefix),) * 2)
-    sums[1:, 1:] = (rows @ rows.T).cumsum(axis=0).cumsum(axis=1)
-    corner = np.diag(sums)
-    squares = corner + corner[:, None] - sums - sums.T
-    mass = np.maximum(prefix[:, -1] - prefix[:, -1, None], 0)
-    return np.divide(squares, mass, where=mass > 0, out=np.zeros_like(squares))
+    home, xp = home_of(prefix), namespace_of(prefix)
+    sums, totals = xp.take(prefix, grid if home is None else home.take(grid), axis=0), prefix[-1, :]
+    scaled, mass = sums / xp.sqrt(xp.where(totals > 0, totals, 1.0)), xp.sum(sums, axis=1)
+    products, masses = scaled @ scaled.T, mass - mass[:, None]
+    corner = xp.linalg.diagonal(products)
+    scores: NDArray[np.float64] = _here(
+        (corner + corner[:, None] - 2 * products) / xp.where(masses > 0, masses, math.inf)
+    )
+    return scores
 
 
 def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
@@ -149,8 +149,7 @@ def clusters(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     found = reassign(unfolding, blocks, workers)
     if count_entries(unfolding) * blocks.rank > SINGLE:
         return found
-    rows = _here(unfolding)
-    return Blocks.from_labels(_move_one_by_one(rows, found.labels)) if isinstance(rows, np.ndarray) else found
+    return found if _is_sparse(unfolding) else Blocks.from_labels(_move_one_by_one(_here(unfolding), found.labels))
 
 
 def reassign(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:  # noqa: ARG001
@@ -172,7 +171,7 @@ def _move_one_by_one(unfolding: Unfolding, labels: NDArray[np.intp]) -> NDArray[
     from tucket.kernels import scores
 
     labels = labels.copy()
-    rows = np.column_stack((unfolding, unfolding.sum(axis=1)))
+    rows = np.ascontiguousarray(unfolding)
     scores.move_one_by_one(rows, labels, add_rows(rows, Blocks.from_labels(labels)), np.bincount(labels))
     return labels
 
@@ -211,6 +210,10 @@ def _fits(unfolding: Unfolding, logs: Any, labels: NDArray[np.intp]) -> tuple[ND
     own = xp.take_along_axis(fit, home.take(labels.copy())[:, None], axis=1)[:, 0]
     found = foreign.bring(xp.stack([xp.astype(best, fit.dtype), xp.max(fit, axis=1), own]))
     return found[0].astype(np.intp), found[1], found[2]
+
+
+def _is_sparse(unfolding: Unfolding) -> bool:
+    return not isinstance(unfolding, np.ndarray) and home_of(unfolding) is None
 
 
 def _here(unfolding: Unfolding) -> Unfolding:

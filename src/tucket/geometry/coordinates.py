@@ -102,9 +102,8 @@ def sums_above(values: Any) -> Dense:
 def sums_below(values: Any) -> Dense:
     """Sum over all indices up to each, in every mode."""
     xp = namespace_of(values)
-    add = xp.cumulative_sum if hasattr(xp, "cumulative_sum") else xp.cumsum  # NumPy's name for it before 2.1
     for mode in range(values.ndim):
-        values = add(values, axis=mode)
+        values = xp.cumulative_sum(values, axis=mode)
     return values
 
 

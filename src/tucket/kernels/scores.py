@@ -1,7 +1,6 @@
 """Compiled loops of the search for blocks: how they score, and what a change to them gains or loses.
 
-The score of sums is the sum of v log v over them, less that of their total. A row of an unfolding, and of a core,
-comes with its total as its last entry.
+The score of sums is the sum of v log v over them, less that of their total.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
@@ -17,12 +16,12 @@ __all__ = ["best_chain", "join_all", "join_neighbours", "move_one_by_one", "poli
 
 @summing
 def score(a, b, sign):
-    """Score the sums a + sign * b, whose last entry is the total of the others."""
-    total = 0.0
-    for i in range(a.size - 1):
+    """Score the sums a + sign * b."""
+    total = mass = 0.0
+    for i in range(a.size):
         v = max(a[i] + sign * b[i], 0.0)
         total += v * log(v)
-    mass = max(a[-1] + sign * b[-1], 0.0)
+        mass += v
     return total - mass * log(mass)
 
 
