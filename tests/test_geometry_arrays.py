@@ -254,9 +254,9 @@ def test_jax_differentiates_but_does_not_compile() -> None:
     assert float(slope[0, 0, 0]) == pytest.approx(1 / X[0, 0, 0], rel=1e-5)
     assert np.asarray(jax.grad(lambda a: geometry.eta(a)[0, 0, 0])(x)) == pytest.approx(1)
     for call in (geometry.theta, geometry.eta, geometry.one_body, lambda a: tk.legendre(a, PARTITION).tensor):
-        with pytest.raises(TypeError, match=r"x is followed by JAX, .* call it outside of"):
+        with pytest.raises(TypeError, match=r"x is followed, .* by jax, .* call it outside of"):
             jax.jit(call)(x)
-    with pytest.raises(TypeError, match="theta is followed by JAX"):
+    with pytest.raises(TypeError, match=r"theta is followed, .* by jax"):
         jax.jit(geometry.from_theta)(x)
-    with pytest.raises(TypeError, match="x is followed by JAX"):
+    with pytest.raises(TypeError, match=r"x is followed, .* by jax"):
         jax.grad(lambda a: geometry.m_project(a, PARTITION)[0, 0, 0])(x)

@@ -79,6 +79,9 @@ class Axes:
             return NotImplemented
         return self.names == other.names and all(map(_same_labels, self.labels, other.labels))
 
+    def __hash__(self) -> int:
+        return hash(self.names)
+
     def __repr__(self) -> str:
         parts = (n if ls is None else f"{n}: {len(ls)} labels" for n, ls in zip(self.names, self.labels))
         return f"Axes({', '.join(parts)})"

@@ -134,6 +134,7 @@ def ntd(
     ranks = _check_ranks(rank, source.shape, given.rank if given else None)
     run = Run(*_check_limits(n_iter_max, tol, budget), preset is not None, callback, began)
     generator, threads, target = check_rng(0 if rng is None else rng), check_workers(workers), check_dtype(dtype)
+    target = target if home is None else home.nearest(target)
     last = _check_finest(finest, multilevel, source, ranks)
     with without_threads_of_blas, home.exact() if home else nullcontext():
         pyramid = make_pyramid(tensor, ranks, last, bool(multilevel) and given is None, loss == "kl", threads)
@@ -149,9 +150,10 @@ def ntd(
     levels = tuple(level.partition.rank for level in pyramid.levels)
     found = [parts[0] / pyramid.scale, *parts[1]]
     is_fine = math.isfinite(run.trace[-1].loss)  # if not, `Tucker` will say why
-    if home is not None and isinstance(pyramid.data, FarData) and target == np.float64 and is_fine:
+    widest = home is not None and target == home.nearest(np.dtype(np.float64))
+    if home is not None and isinstance(pyramid.data, FarData) and widest and is_fine:
         core, *factors = hand_over(found, home)
-        there: Any = ArrayTucker(core, tuple(factors), home, axes)
+        there: Any = ArrayTucker(core, tuple(factors), axes)
         return Fit(there, tuple(run.trace), run.stopped, levels)
     core, *factors = pyramid.data.bring(found)
     model = _cast(Tucker(core, factors, axes), target, run, tensor, loss, pyramid.total / pyramid.scale)

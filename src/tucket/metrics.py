@@ -9,21 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.arrays.home import check_array, check_same_home, home_of, on_host
+from tucket.arrays import pure
+from tucket.arrays.home import Home, check_array, check_same_home, explain_followed, home_of, is_traced, on_host
 from tucket.kernels import foreign
 from tucket.partition import Partition
 from tucket.sources.dense import as_tensor, check_shape, check_shape_match, check_values, slabs
-from tucket.sources.foreign import explain_foreign
+from tucket.sources.foreign import check_followed, explain_foreign
 
 __all__ = ["error_ratio", "kl", "kl_sum", "relative_error", "square_sum", "total_correlation"]
 
 
-def kl(p: Any, q: Any) -> float:
+def kl(p: Any, q: Any) -> Any:
     r"""Generalised Kullback-Leibler divergence, in nats, not divided by the total.
 
     .. math:: D(P; Q) = \sum_i P_i \log \frac{P_i}{Q_i} - P_i + Q_i
 
-    An entry with P = 0 adds Q; one with P > 0 and Q = 0 makes the divergence infinite.
+    An entry with P = 0 adds Q; one with P > 0 and Q = 0 makes the divergence infinite. A float; or, of arrays that
+    their library follows for a gradient or a compiled function, an array of one number.
 
     Examples
     --------
@@ -32,13 +34,15 @@ def kl(p: Any, q: Any) -> float:
     >>> kl([1, 1], [2, 0])
     inf
     """
+    if is_traced(p) or is_traced(q):
+        return pure.divergence(*_followed_pair(p, q))
     if _is_abroad(p, q):
         return max(0.0, foreign.divergence(*_pair_abroad(p, q))[0])
     first, second = _pair(p, q)
     return max(0.0, sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape)))
 
 
-def relative_error(p: Any, q: Any) -> float:
+def relative_error(p: Any, q: Any) -> Any:
     r"""Frobenius norm of the difference, divided by that of the first tensor.
 
     .. math:: \lVert P - Q \rVert_F / \lVert P \rVert_F
@@ -48,6 +52,8 @@ def relative_error(p: Any, q: Any) -> float:
     >>> relative_error([3, 4], [3, 3])
     0.2
     """
+    if is_traced(p) or is_traced(q):
+        return pure.relative_error(*_followed_pair(p, q))
     if _is_abroad(p, q):
         there, part_of = _pair_abroad(p, q)
         residual, norm, _ = foreign.misfit(there, part_of, _unit(max(foreign.largest(there), foreign.largest(q))))
@@ -74,6 +80,8 @@ def total_correlation(p: Any) -> float:
     >>> total_correlation([[1, 0], [0, 1]]) == math.log(2)
     True
     """
+    if is_traced(p):
+        raise explain_followed(p, "p")
     if _is_abroad(p):
         return _total_correlation_abroad(p)
     tensor = check_values(_as_tensor(p, "p"), "p")
@@ -121,7 +129,10 @@ def _entropy(p: NDArray[np.float64]) -> float:
 
 def _is_abroad(*arrays: Any) -> bool:
     """Say whether an array is of another library, and not in the memory of the host."""
-    return any(home_of(array) is not None and on_host(array) is None for array in arrays)
+    foreigners = [array for array in arrays if home_of(array) is not None]
+    for array in foreigners:
+        check_array(array, "the tensor")
+    return any(on_host(array) is None for array in foreigners)
 
 
 def _unit(largest: float) -> float:
@@ -153,6 +164,19 @@ def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
         if not foreign.is_fine(array):
             raise explain_foreign(array, [0] * len(array.shape), name)
     return p, lambda box: q[box]
+
+
+def _followed_pair(p: Any, q: Any) -> tuple[Home, Any, Any]:
+    """Return two arrays of one library, of which one at least is followed, and where they are."""
+    check_same_home(p, q, "p", "q")
+    home = home_of(p)
+    assert home is not None
+    for array, name in ((p, "p"), (q, "q")):
+        check_array(array, name)
+        check_shape(tuple(array.shape), name)
+        check_followed(array, name)
+    check_shape_match(q, tuple(p.shape), "p", "q")
+    return home, p, q
 
 
 def _as_tensor(x: Any, name: str) -> NDArray[Any]:

@@ -321,7 +321,7 @@ def cast_part(array: NDArray[Any], name: str, dtype: np.dtype[Any]) -> NDArray[A
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return the type of a model, one of two."""
     try:
-        target = np.dtype(dtype)
+        target = np.dtype(str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype)
     except TypeError:
         target = np.dtype(object)
     if target not in (np.float32, np.float64):

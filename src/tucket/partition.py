@@ -244,7 +244,7 @@ def check_partition(partition: object, name: str = "partition") -> None:
 
 def one_rank_a_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Return a rank for every mode, not yet checked: one that is no sequence serves all."""
-    is_scalar = isinstance(rank, np.ndarray) and rank.ndim == 0
+    is_scalar = getattr(rank, "ndim", None) == 0  # an array of one number, of any library
     if is_scalar or isinstance(rank, str) or not isinstance(rank, Iterable):
         return (rank,) * len(shape)
     return one_a_mode(rank, shape, "rank")

@@ -136,7 +136,8 @@ def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
             for mode, marginal in enumerate(part.sums.marginals):
                 room.sums.marginals[mode][_shifted(part.box, room.box)[mode]] += marginal
         moments = moments.plus(part.sums.moments) if moments and part.sums.moments else None
-    return room._replace(sums=room.sums._replace(moments=moments))
+    is_rough = any(part.sums.is_rough for part in (room, *parts))
+    return room._replace(sums=room.sums._replace(moments=moments, is_rough=is_rough))
 
 
 def _shifted(box: Box, frame: Box) -> Box:

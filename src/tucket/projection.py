@@ -16,7 +16,6 @@ from tucket.blocks import Blocks
 from tucket.collecting import collect, finest
 from tucket.decompose import LOSSES, check_budget, ntd
 from tucket.kernels import check_workers
-from tucket.kernels.foreign import is_fine
 from tucket.model import check_dtype
 from tucket.partition import Partition, Rank, one_rank_a_mode, single_indices
 from tucket.plan import Plan, Strategy, choose, make_plan
@@ -24,7 +23,7 @@ from tucket.ranks import check_criterion, information_curve
 from tucket.search import Limits
 from tucket.sources import Source, Stream, as_dense, as_source
 from tucket.sources.dense import Array, check_shape
-from tucket.sources.foreign import explain_foreign
+from tucket.sources.foreign import check_followed
 from tucket.sources.source import Report
 from tucket.statistics import Statistics
 from tucket.tucker import BlockTucker, Tucker
@@ -185,6 +184,7 @@ def ltr(
         return _followed(x, rank, retain, max_parameters, blocks, variant, refine, rng, target)
     data = x if isinstance(x, Statistics) else as_source(x)
     home = None if isinstance(data, Statistics) else data.home
+    target = target if home is None else home.nearest(target)
     base = data.partition if isinstance(data, Statistics) else single_indices(data.shape)
     criterion = check_criterion(rank, retain, max_parameters)
     if criterion is None:
@@ -235,8 +235,7 @@ def _followed(
     assert home is not None
     check_array(x, "x")
     check_shape(tuple(x.shape), "x")
-    if hasattr(x, "detach") and not is_fine(x.detach()):  # of JAX's arrays nothing is known yet
-        raise explain_foreign(x, [0] * len(x.shape))
+    check_followed(x, "x")
     chosen = isinstance(rank, str) or retain is not None or max_parameters is not None
     if refine is not None or variant != "projection" or chosen:
         raise ValueError("x is followed for a gradient or a compiled function; give a rank or blocks, and nothing else")

@@ -293,7 +293,7 @@ class BlockTucker(Model):
         terms = [_times_log(sums.core, self.core / unit), *map(_times_log, sums.marginals, self.weights)]
         found = sums.moments.v_log_v if sums.moments else math.nan
         divergence = found - sum(terms) + (model_total - float(sums.core.sum()))
-        is_vague = sums.kernel == "triton" and divergence < CLOSE * model_total
+        is_vague = sums.is_rough and divergence < CLOSE * model_total
         if is_vague or math.isnan(divergence) or divergence == -math.inf:  # some sum is too large for this way
             return Model.kl(self, x, workers=workers, progress=progress)
         return max(0.0, divergence)

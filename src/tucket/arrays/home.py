@@ -16,6 +16,7 @@ __all__ = [
     "Home",
     "check_array",
     "check_same_home",
+    "explain_followed",
     "home_of",
     "is_traced",
     "namespace_of",
@@ -51,6 +52,10 @@ class Home(NamedTuple):
         kinds = getattr(self.xp, "__array_namespace_info__", None)
         return kinds is None or "float64" in kinds().dtypes(device=self.device, kind="real floating")
 
+    def nearest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return a type of floats, or the widest that there is here."""
+        return dtype if self.has_float64() else np.dtype(np.float32)
+
     def take_all(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
         """Bring several small arrays of one type here, to a device of torch's together, as each has its price."""
         if "torch" not in self.xp.__name__ or str(self.device) == "cpu":
@@ -66,7 +71,8 @@ class Home(NamedTuple):
         return context
 
     def __str__(self) -> str:
-        return f"{self.xp.__name__.rpartition('array_api_compat.')[2].partition('.')[0]} on {self.device}"
+        library = self.xp.__name__.rpartition("array_api_compat.")[2].partition(".")[0]
+        return library if self.device is None else f"{library} on {self.device}"
 
 
 def home_of(x: Any) -> Home | None:
@@ -82,7 +88,16 @@ def home_of(x: Any) -> Home | None:
 
     if not array_api_compat.is_array_api_obj(x):
         return None
-    return Home(array_api_compat.array_namespace(x), array_api_compat.device(x))
+    return Home(array_api_compat.array_namespace(x), _whole(array_api_compat.device(x)))
+
+
+def _whole(device: Any) -> Any:
+    """Return a device; of several, among which JAX shares an array out, all, each with the whole of an array."""
+    if len(getattr(device, "device_set", ())) < 2:
+        return device
+    sharding = import_module("jax").sharding
+    # None: where its neighbours are
+    return sharding.NamedSharding(device.mesh, sharding.PartitionSpec()) if hasattr(device, "mesh") else None
 
 
 def namespace_of(x: Any) -> Any:
@@ -113,11 +128,13 @@ def check_same_home(first: Any, second: Any, name: str, other: str) -> None:
 
 def check_array(x: Any, name: str) -> None:
     """Refuse what is no dense array of real numbers."""
-    if type(x).__module__ == "torch" and _is_plain_in_torch(x.dtype, x.layout, x.device.type):
+    if type(x).__module__ == "torch" and _is_plain_in_torch(x.dtype, x.layout, x.device.type) and not x.is_nested:
         return
     home = home_of(x)
     assert home is not None
     layout = str(getattr(x, "layout", ""))
+    if getattr(x, "is_nested", False):
+        raise TypeError(f"{name} is a nested tensor of torch's; give a dense one, such as {name}.to_padded_tensor(0.0)")
     if layout.startswith("torch.") and layout != "torch.strided":
         raise TypeError(
             f"{name} is a sparse tensor of torch's ({layout}); give its entries, as with "
@@ -137,9 +154,28 @@ def is_traced(x: Any) -> bool:
     """Say whether an array is followed: by JAX, which has no values of it yet, or by torch, for a gradient."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return bool(x.requires_grad and torch.is_grad_enabled())
+        return bool(x.requires_grad and torch.is_grad_enabled()) or _is_transformed(x)
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
+
+
+def _is_transformed(x: Any) -> bool:
+    """Say whether a tensor of torch's is inside of a function such as `torch.vmap` works on, or carries a tangent."""
+    torch = sys.modules["torch"]
+    if torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return True
+    forward = torch.autograd.forward_ad
+    return bool(forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None)
+
+
+def explain_followed(x: Any, name: str) -> TypeError:
+    """Make the error for an array that is followed where its values are looked at."""
+    can_detach = hasattr(x, "detach") and not _is_transformed(x)
+    remedy = f"give {name}.detach()" if can_detach else "call it outside of the function that is transformed"
+    return TypeError(
+        f"{name} is followed, for a gradient or a compiled function, by {home_of(x)}, and this looks at its values; "
+        f"{remedy}"
+    )
 
 
 def on_host(x: Any) -> NDArray[Any] | None:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from tucket.arrays import pure
-from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of, on_gpu, on_host, same_home
+from tucket.arrays.home import (
+    Home,
+    check_array,
+    explain_followed,
+    home_of,
+    is_traced,
+    namespace_of,
+    on_gpu,
+    on_host,
+    same_home,
+)
 from tucket.axes import Axes
 from tucket.model import SAFE_SQUARES, Index, Model, parse_index
 from tucket.partition import Partition
 from tucket.sources.dense import check_shape_match
-from tucket.sources.foreign import PIECE, Foreign
+from tucket.sources.foreign import PIECE, Foreign, check_followed
+from tucket.sources.source import Report
 from tucket.tucker import Block, BlockTucker, Tucker
 
 if TYPE_CHECKING:
@@ -39,8 +52,19 @@ class ArrayModel(ABC):
     """What models of arrays of other libraries can do; all else is asked of `to_numpy()`."""
 
     core: Any
-    home: Home
     axes: Axes | None
+
+    @property
+    def home(self) -> Home:
+        """The library of the parts, and the device that they are on."""
+        home = home_of(self.core)
+        assert home is not None
+        return home
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Any, ...]:
+        """The core, and what the model holds of each mode."""
 
     @property
     @abstractmethod
@@ -84,34 +108,36 @@ class ArrayModel(ABC):
         """How many real numbers the model holds."""
 
     def _is_traced(self) -> bool:
-        return is_traced(self.core)
+        return any(map(is_traced, self.parts))
 
-    def kl(self, x: Any) -> Any:
+    def kl(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> Any:
         """Generalised Kullback-Leibler divergence of `x` from the model: see `metrics.kl`.
 
         A float; or, where `x` or the model is followed for a gradient or a compiled function, an array of one number.
+        Entries of `x` that are zero have no gradient of their own, but that of the model there.
         """
         self._check(x)
         if self._is_traced() or is_traced(x):
+            check_followed(x, "x")
             return pure.divergence(self.home, x, self.to_tensor())
-        found = self._kl_there(x)
-        return self.to_numpy().kl(x) if found is None else found
+        found = self._kl_there(x) if progress is None else None
+        return self.to_numpy().kl(x, workers=workers, progress=progress) if found is None else found
 
     def _kl_there(self, x: Any) -> float | None:  # noqa: ARG002
         """Do it on a GPU, where all is set under way at once; None where that cannot be done, or went wrong."""
         return None
 
-    def relative_error(self, x: Any) -> Any:
+    def relative_error(self, x: Any, *, workers: int | None = None, progress: Report | None = None) -> Any:
         """Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`.
 
         A float or an array of one number, as with `kl`.
         """
         self._check(x)
         if self._is_traced() or is_traced(x):
-            residual, norm = (pure.square_sum(self.home, x, other) for other in (self.to_tensor(), None))
-            return self.home.xp.sqrt(residual / norm)
-        found = self._error_there(x)
-        return self.to_numpy().relative_error(x) if found is None else found
+            check_followed(x, "x")
+            return pure.relative_error(self.home, x, self.to_tensor())
+        found = self._error_there(x) if progress is None else None
+        return self.to_numpy().relative_error(x, workers=workers, progress=progress) if found is None else found
 
     def _error_there(self, x: Any) -> float | None:  # noqa: ARG002
         """Do it on a GPU, with the parts where they are; None where that cannot be done, or went wrong."""
@@ -129,6 +155,17 @@ class ArrayModel(ABC):
         """Write the model, from the host, to exactly this path; `tucket.load` reads it back, as a model of NumPy's."""
         self.to_numpy().save(path)
 
+    def _brought(self) -> list[NDArray[Any]]:
+        """Return the parts on the host."""
+        from tucket.kernels.foreign import bring_all
+
+        try:
+            return bring_all(self.parts)
+        except (RuntimeError, TypeError):
+            if not self._is_traced():
+                raise
+            raise explain_followed(self.core, "the model") from None
+
     def _check(self, x: Any) -> None:
         home = home_of(x)
         if not same_home(home, self.home):
@@ -138,6 +175,17 @@ class ArrayModel(ABC):
             )
         check_array(x, "x")
         check_shape_match(x, self.shape, "the model")
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the dense tensor, so that NumPy's functions take a model: if its library lets them have it."""
+        if copy is False:
+            raise ValueError("a model holds no dense tensor to be shared; leave copy=False out")
+        return np.asarray(self.to_tensor(), dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return same_home(self.home, other.home) and self.to_numpy() == other.to_numpy()
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as `core, factors = model`, which is the form that TensorLy's functions take."""
@@ -162,15 +210,23 @@ class ArrayBlockTucker(ArrayModel):
     core : array of shape `partition.rank`
     partition : Partition
     weights : tuple of arrays, one a mode
-    home : Home
-        The library and the device.
     """
 
     core: Any
     partition: Partition
     weights: tuple[Any, ...]
-    home: Home
     axes: Axes | None = None
+
+    def __post_init__(self) -> None:
+        _tell_jax()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArrayBlockTucker, (self.core, self.partition, self.weights, self.axes)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The core and the weights."""
+        return self.core, *self.weights
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -202,9 +258,7 @@ class ArrayBlockTucker(ArrayModel):
 
     def to_numpy(self) -> BlockTucker:
         """Return the model on the host, which can do all that models can."""
-        from tucket.kernels.foreign import bring_all
-
-        core, *weights = bring_all([self.core, *self.weights])
+        core, *weights = self._brought()
         return BlockTucker(core, self.partition, weights, self.axes)
 
     def to_tensor(self) -> Any:
@@ -240,7 +294,7 @@ class ArrayBlockTucker(ArrayModel):
 
     def _there(self) -> tuple[Any, list[Any]] | None:
         """Return the core and the weights as tensors of torch's on a GPU; None if they are elsewhere."""
-        core, *weights = map(on_gpu, (self.core, *self.weights))
+        core, *weights = map(on_gpu, self.parts)
         return None if core is None or any(vector is None for vector in weights) else (core, weights)
 
     def _there_with(self, x: Any) -> tuple[Any, Any, list[Any]] | None:
@@ -275,14 +329,22 @@ class ArrayTucker(ArrayModel):
     ----------
     core : array
     factors : tuple of arrays, one a mode, of shape (size, rank)
-    home : Home
-        The library and the device.
     """
 
     core: Any
     factors: tuple[Any, ...]
-    home: Home
     axes: Axes | None = None
+
+    def __post_init__(self) -> None:
+        _tell_jax()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArrayTucker, (self.core, self.factors, self.axes)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The core and the factors."""
+        return self.core, *self.factors
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -300,9 +362,7 @@ class ArrayTucker(ArrayModel):
 
     def to_numpy(self) -> Tucker:
         """Return the model on the host, which can do all that models can."""
-        from tucket.kernels.foreign import bring_all
-
-        core, *factors = bring_all([self.core, *self.factors])
+        core, *factors = self._brought()
         return Tucker(core, factors, self.axes)
 
     def to_tensor(self) -> Any:
@@ -319,6 +379,28 @@ class ArrayTucker(ArrayModel):
         return part[kept]
 
 
+def _tell_jax() -> None:
+    """Let functions that JAX compiles take models, and return them."""
+    if "jax" in sys.modules:
+        _register()
+
+
+@cache
+def _register() -> None:
+    from jax.tree_util import register_pytree_node
+
+    register_pytree_node(
+        ArrayBlockTucker,
+        lambda model: ((model.core, model.weights), (model.partition, model.axes)),
+        lambda known, parts: ArrayBlockTucker(parts[0], known[0], parts[1], known[1]),
+    )
+    register_pytree_node(
+        ArrayTucker,
+        lambda model: ((model.core, model.factors), model.axes),
+        lambda axes, parts: ArrayTucker(parts[0], parts[1], axes),
+    )
+
+
 def here(model: Any) -> Any:
     """Return a model on the host; and what is no model as it is."""
     return model.to_numpy() if isinstance(model, Model | ArrayModel) else model
@@ -330,9 +412,9 @@ def deliver(model: Any, home: Home | None) -> Any:
         return model
     if isinstance(model, BlockTucker):
         core, *weights = home.take_all([model.core, *model.weights])
-        return ArrayBlockTucker(core, model.partition, tuple(weights), home, model.axes)
+        return ArrayBlockTucker(core, model.partition, tuple(weights), model.axes)
     core, *factors = home.take_all([model.core, *model.factors])
-    return ArrayTucker(core, tuple(factors), home, model.axes)
+    return ArrayTucker(core, tuple(factors), model.axes)
 
 
 def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker | None:
@@ -352,7 +434,7 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
     if dtype == np.float32:
         parts = [part.float() for part in whole]
     core, *weights = hand_over(parts, home)
-    model = ArrayBlockTucker(core, partition, tuple(weights), home, source.axes)
+    model = ArrayBlockTucker(core, partition, tuple(weights), source.axes)
     if not found.is_fine():
         return None
     if dtype == np.float32:
@@ -386,4 +468,4 @@ def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -
             home.xp.astype(core, home.xp.float32),
             [home.xp.astype(each, home.xp.float32) for each in weights],
         )
-    return ArrayBlockTucker(core, partition, tuple(weights), home)
+    return ArrayBlockTucker(core, partition, tuple(weights))

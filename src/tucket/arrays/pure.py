@@ -5,6 +5,7 @@ Nothing here looks at a value, so that JAX can trace it, and every function can 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,23 @@ from tucket.arrays.home import Home
 from tucket.blocks import Blocks
 from tucket.partition import Partition
 
-__all__ = ["as_float", "block_sums", "divergence", "expand", "indicator", "moments", "project", "square_sum"]
+__all__ = [
+    "as_float",
+    "block_sums",
+    "divergence",
+    "expand",
+    "indicator",
+    "moments",
+    "project",
+    "relative_error",
+    "square_sum",
+]
 
 INDICATOR = 1 << 22
 """Entries of a matrix that says which index is of which block."""
+
+RUN = 64
+"""Indices whose entries may be added one by one in float32; more, if there are more blocks than that."""
 
 
 def as_float(home: Home, x: Any) -> Any:
@@ -45,15 +59,20 @@ def sum_mode(home: Home, part: Any, blocks: Blocks, mode: int) -> Any:
     if xp.__name__.startswith("jax"):  # whose products may be of few digits
         import jax
 
-        moved = jax.ops.segment_sum(xp.moveaxis(part, mode, 0), home.take(labels.copy()), blocks.rank)
-        return xp.moveaxis(moved, 0, mode)
-    moved = xp.moveaxis(part, mode, -1)
+        # it adds one by one, in what may be float32: so only runs are added like that, and then these in a tree
+        run = max(RUN, blocks.rank)
+        count = -(-blocks.size // run)
+        places = home.take(labels + np.arange(blocks.size) // run * blocks.rank)
+        runs = jax.ops.segment_sum(xp.moveaxis(part, mode, 0), places, count * blocks.rank)
+        return xp.moveaxis(xp.sum(xp.reshape(runs, (count, blocks.rank, *runs.shape[1:])), axis=0), 0, mode)
+    last = part.ndim - 1  # axes are permuted, since torch.vmap knows of no moveaxis
+    moved = xp.permute_dims(part, (*(axis for axis in range(last + 1) if axis != mode), mode))
     total, step = None, max(1, INDICATOR // blocks.rank)
     for first in range(0, blocks.size, step):
         rows = slice(first, min(first + step, blocks.size))
         product = xp.matmul(moved[..., rows], indicator(home, labels[rows], blocks.rank))
         total = product if total is None else total + product
-    return xp.moveaxis(total, -1, mode)
+    return xp.permute_dims(total, (*range(mode), last, *range(mode, last)))
 
 
 def indicator(home: Home, labels: NDArray[np.intp], rank: int) -> Any:
@@ -83,12 +102,34 @@ def expand(home: Home, core: Any, labels: Sequence[Any], weights: Sequence[Any])
 
 
 def divergence(home: Home, p: Any, q: Any) -> Any:
-    """Return the generalised Kullback-Leibler divergence."""
+    """Return the generalised Kullback-Leibler divergence: no number, if an entry is negative or none.
+
+    Its gradient leaves out what an entry that is zero would add of its own, since the slope of p log p is not finite.
+    """
     xp, p, q = home.xp, as_float(home, p), as_float(home, q)
-    seen, one = p > 0, xp.ones_like(p)
+    seen, one = p != 0, xp.ones_like(p)
     # each logarithm is taken of something that is not zero where nothing is seen, so that gradients are numbers
-    terms = p * (xp.log(xp.where(seen, p, one)) - xp.log(xp.where(seen, q, one)))
-    return xp.sum(xp.where(seen, terms, xp.zeros_like(p)) - p + q)
+    terms = p * (xp.log(xp.where(seen, p, one)) - xp.log(xp.where(seen, q, one))) - p
+    return xp.sum(xp.where(seen, terms, xp.zeros_like(p)) + q)
+
+
+def relative_error(home: Home, p: Any, q: Any) -> Any:
+    """Return the Frobenius norm of the difference, divided by that of p; nothing lost of nothing is 0."""
+    xp, p, q = home.xp, as_float(home, p), as_float(home, q)
+    most = xp.maximum(xp.max(p), xp.max(q))
+    unit = _unfollowed(xp.where(most > 0, most, 1.0))  # squares of what is up to 1 cannot overflow
+    residual, norm = xp.sum(((p - q) / unit) ** 2), xp.sum((p / unit) ** 2)
+    found = residual / xp.where(norm > 0, norm, xp.astype(residual == 0, norm.dtype))
+    # the slope of a root is not finite at 0, where all gradients are left out
+    return xp.where(found == 0, found, xp.sqrt(xp.where(found == 0, 1.0, found)))
+
+
+def _unfollowed(x: Any) -> Any:
+    """Return an array as a constant, of which no gradient is asked."""
+    if hasattr(x, "detach"):
+        return x.detach()
+    jax = sys.modules.get("jax")
+    return jax.lax.stop_gradient(x) if jax is not None and isinstance(x, jax.Array) else x
 
 
 def square_sum(home: Home, p: Any, q: Any, scale: float = 1.0) -> Any:

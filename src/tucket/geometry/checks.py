@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import Home, check_array, home_of, is_traced, namespace_of
+from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
 from tucket.arrays.pure import as_float
 from tucket.kernels import foreign
 from tucket.metrics import kl
@@ -58,8 +58,10 @@ def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
     bad = ~(xp.isfinite(tensor) & good)
     try:
         found = bool(xp.any(bad))
-    except TypeError:  # of JAX's, which has no values yet
-        raise _explain_followed(name) from None
+    except (RuntimeError, TypeError):  # of torch's and JAX's, if there are no values yet
+        if not is_traced(tensor):
+            raise
+        raise explain_followed(tensor, name) from None
     if found:
         where = first_index(bad)
         raise ValueError(f"{name}{list(where)} is {number_at(tensor, where)}; {rule}")
@@ -83,15 +85,8 @@ def unfollowed(tensor: Any, name: str = "x") -> Any:
     if hasattr(tensor, "detach"):
         return tensor.detach()
     if is_traced(tensor):
-        raise _explain_followed(name)
+        raise explain_followed(tensor, name)
     return tensor
-
-
-def _explain_followed(name: str) -> TypeError:
-    return TypeError(
-        f"{name} is followed by JAX, for a gradient or a compiled function, and this looks at its values; "
-        f"call it outside of jax.grad and jax.jit"
-    )
 
 
 def place_of(array: Any) -> Home:
@@ -107,7 +102,7 @@ def to_host(array: Any) -> NDArray[Any]:
 def divergence(p: Any, q: Any) -> float:
     """Return the divergence of two distributions that are in the same place; infinity where one is not a number."""
     if home_of(p) is None:
-        return kl(p, q)
+        return float(kl(p, q))
     found, _ = foreign.divergence(p, lambda box: q[box])
     return math.inf if math.isnan(found) else max(0.0, found)
 

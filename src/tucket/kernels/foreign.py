@@ -52,7 +52,8 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
         negative = negative or _has_negative(home, part)
         if unit is not None:
             found = found.plus(Moments(*pure.moments(home, part, unit)))
-    return Sums(core, marginals, negative, None if unit is None else found, "array API")
+    is_rough = not home.has_float64()
+    return Sums(core, marginals, negative, None if unit is None else found, "array API", is_rough)
 
 
 def core_there(tensor: Any, partition: Partition) -> Any:
@@ -118,7 +119,10 @@ def is_fine(tensor: Any) -> bool:
 
 def largest(tensor: Any) -> float:
     """Return the largest entry."""
-    return float(_home(tensor).xp.max(tensor))
+    home = _home(tensor)
+    # in floats, since not every library can compare all of its integers and truth values
+    slabs = (tensor[box] for box in _slabs(tuple(tensor.shape)))
+    return float(np.max([float(home.xp.max(pure.as_float(home, part))) for part in slabs]))
 
 
 def bring(x: Any) -> NDArray[Any]:

@@ -97,7 +97,7 @@ class Found:
         n_moments: int = 0,
         watched: bool = False,
     ) -> None:
-        self.plan, self.has_moments = plan, per_unit is not None
+        self.plan, self.has_moments, self.is_rough = plan, per_unit is not None, kind == SINGLE
         sums, row_sums, checks, moment = _rows(
             tensor, plan, kind, per_unit, n_moments
         )  # the rest is prepared meanwhile
@@ -139,7 +139,8 @@ class Found:
         back = self.plan.back
         turned = np.ascontiguousarray(core.reshape(self._shape()).transpose(back))
         found = Moments(float(moments[0]) * math.log(2.0), float(moments[1])) if self.has_moments else None
-        return Sums(turned, tuple(marginals[place] for place in back), bool(checked[0] < 0), found, "triton")
+        by_mode = tuple(marginals[place] for place in back)
+        return Sums(turned, by_mode, bool(checked[0] < 0), found, "triton", self.is_rough)
 
     def _shape(self) -> list[int]:
         return [blocks.rank for blocks in self.plan.modes]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 __all__ = ["CLOSE", "Moments", "Sums"]
 
 CLOSE = 1e-2
-"""The divergence, beside the total, below which logarithms of float32, as on a GPU, are too rough for it."""
+"""The divergence, beside the total, below which logarithms of float32 are too rough for it."""
 
 
 class Moments(NamedTuple):
@@ -32,6 +32,7 @@ class Sums(NamedTuple):
     has_negative: bool
     moments: Moments | None
     kernel: str
+    is_rough: bool = False  # whether logarithms were taken in float32
 
     def is_finite(self) -> bool:
         """Say whether the total is: it is not where an entry is not, or where it is too large."""

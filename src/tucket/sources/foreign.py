@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from tucket.arrays.home import Home, check_array, home_of, is_traced, on_host
+from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, on_host
 from tucket.sources.dense import Array, check_shape, explain_values, slabs
 from tucket.sources.source import Chunk, Source
 
-__all__ = ["Foreign", "explain_foreign", "from_array"]
+__all__ = ["Foreign", "check_followed", "explain_foreign", "from_array"]
 
 PIECE = 1 << 33
 """Entries that are read at a time, so that what is held beside them stays small: a number or so for each row."""
@@ -61,15 +62,23 @@ def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> Value
     return ValueError(f"the sum of {name} is too large for float64; scale {name} down")
 
 
+def check_followed(x: Any, name: str) -> None:
+    """Refuse an array that is followed if an entry is known to be negative or not finite."""
+    from tucket.kernels.foreign import is_fine
+
+    if not hasattr(x, "detach"):  # of JAX's arrays nothing is known yet
+        return
+    with suppress(RuntimeError):  # nor of torch's within torch.vmap
+        if not is_fine(x.detach()):
+            raise explain_foreign(x, [0] * len(x.shape), name)
+
+
 def from_array(x: Any, home: Home, name: str) -> Source:
     """Take an array of another library: as one of NumPy's where that needs no copy."""
     check_array(x, name)
     check_shape(tuple(x.shape), name)
     if is_traced(x):
-        raise TypeError(
-            f"{name} is followed, for a gradient or a compiled function, by {home}, and this looks at its values; "
-            f"give {name}.detach(), or call ltr with blocks that are known without the data"
-        )
+        raise explain_followed(x, name)
     array = on_host(x)
     if array is None:
         return Foreign(x, home)
