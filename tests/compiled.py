@@ -14,7 +14,7 @@ from triton.compiler import compile as compile_for
 from tucket.kernels import triton as kernels
 
 TYPES = {
-    **dict.fromkeys(("room", "per_unit", "table", "into", "found", "scale", "of_column", "weights"), "*fp64"),
+    **dict.fromkeys(("room", "apart", "per_unit", "table", "into", "found", "scale", "of_column", "weights"), "*fp64"),
     **dict.fromkeys(("targets", "gram", "tolerance", "core"), "*fp64"),
     **dict.fromkeys(("cuts", "ends", "groups", "tables", "orders", "offsets", "pieces"), "*i64"),
     **dict.fromkeys(("rows", "places", "group_of", "sorted_columns", "code_of"), "*i32"),
@@ -22,7 +22,9 @@ TYPES = {
     **dict.fromkeys(("rank", "sweeps"), "i32"),
 }
 ROWS = {"step": 1, "offsets": None, "UNIT": 1, "FAR": False, "R": 4, "N": 1024}
-SUMS = {**ROWS, "pieces": None, "sorted_columns": None, "per_unit": None, "MANY": False, "SIGNED": True, "MOMENTS": 0}
+SUMS = {**ROWS, "pieces": None, "sorted_columns": None, "apart": None, "per_unit": None}
+SUMS |= {"MANY": False, "SIGNED": True, "MOMENTS": 0}
+TABLE = dict.fromkeys(("core", "code_of", "of_column"), None)
 ONES = dict.fromkeys(("n_rows", "columns", "stride", "tiles"), 1)
 LARGE = dict.fromkeys(("n_rows", "columns", "stride"), "i64")
 PIECES = {"pieces": "*i64", "sorted_columns": "*i32"}
@@ -34,6 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "float32, gaps": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "UNIT": 16, "offsets": "*i64"}, ()),
     "float32, odd": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2}, ()),
     "float32, pieces": ("sum_rows", {"x": "*fp32", **SUMS, **PIECES, "KIND": 2}, ()),
+    "float32, a band": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "apart": "*fp64"}, EVEN),
     "float32, one": ("sum_rows", {"x": "*fp32", **SUMS, **ONES, "KIND": 2}, ()),
     "float32, large": ("sum_rows", {"x": "*fp32", **SUMS, **LARGE, "KIND": 2, "FAR": True, "MANY": True}, ()),
     "float32, logarithms": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "per_unit": "*fp64", "MOMENTS": 1}, EVEN),
@@ -50,8 +53,10 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "compare": ("compare_rows", {"x": "*fp32", **ROWS, "MANY": False, "SIGNED": True}, EVEN),
     "compare, one": ("compare_rows", {"x": "*fp32", **ROWS, **ONES, "codes": 1, "MANY": True, "SIGNED": True}, ()),
     "spread": ("spread_core", {"N": 512}, ()),
-    "write": ("write_rows", {"out": "*fp32", **ROWS}, EVEN),
-    "write, large": ("write_rows", {"out": "*fp32", **ROWS, "UNIT": 8, "FAR": True}, ()),
+    "write": ("write_rows", {"out": "*fp32", **ROWS, **TABLE}, EVEN),
+    "write, large": ("write_rows", {"out": "*fp32", **ROWS, **TABLE, "UNIT": 8, "FAR": True}, ()),
+    "write, no table": ("write_rows", {"out": "*fp32", **ROWS, "table": None}, EVEN),
+    "write, one": ("write_rows", {"out": "*fp32", **ROWS, **ONES, "codes": 1, "table": None}, ()),
     "locate": ("locate", {"D": 3, "C": 512}, ()),
     "locate, no modes": ("locate", {"D": 0, "C": 512}, ()),
     "chunks": ("add_chunks", {"G": 4, "N": 128, "LISTED": True}, ()),

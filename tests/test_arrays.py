@@ -48,7 +48,7 @@ def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     if request.param != "host":
         for module in ("tucket.sources.foreign", "tucket.arrays.model"):
             monkeypatch.setattr(f"{module}.on_host", lambda _: None)
-            monkeypatch.setattr(f"{module}.PIECE", 100 if request.param == "in pieces" else 1 << 33)
+        monkeypatch.setattr("tucket.sources.foreign.PIECE", 100 if request.param == "in pieces" else 1 << 33)
         monkeypatch.setattr(foreign, "SLAB", 50)
         monkeypatch.setattr("tucket.updates.far.SLAB", 50)
     return str(request.param)

@@ -34,7 +34,18 @@ def test_every_kernel_is_compiled_for_a_gpu(loads: dict[str, dict[str, int]]) ->
 
 
 @pytest.mark.parametrize(
-    "case", ["float32", "float32, units of 8", "float32, gaps", "float16", "bfloat16", "float64", "uint8", "compare"]
+    "case",
+    [
+        "float32",
+        "float32, units of 8",
+        "float32, gaps",
+        "float32, a band",
+        "float16",
+        "bfloat16",
+        "float64",
+        "uint8",
+        "compare",
+    ],
 )
 def test_sixteen_bytes_are_read_at_a_time(case: str, loads: dict[str, dict[str, int]]) -> None:
     wide = sum(count for kind, count in loads[case].items() if kind.endswith((".v4.b32", ".v2.b64")))

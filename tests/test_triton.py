@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tucket as tk
@@ -14,10 +16,10 @@ import tucket as tk
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from tucket.kernels import foreign, plain  # noqa: E402
 from tucket.kernels import gpu as kernels  # noqa: E402
 from tucket.kernels import gpu_found as found_there  # noqa: E402
 from tucket.kernels import gpu_plan as plans  # noqa: E402
-from tucket.kernels import plain  # noqa: E402
 from tucket.kernels.recorded import Recorded  # noqa: E402
 from tucket.updates.data import Data  # noqa: E402
 
@@ -199,6 +201,41 @@ def test_where_new_tensors_are_made_is_up_to_the_user() -> None:
         assert model.kl(x) == pytest.approx(tk.ltr(x.cpu().numpy(), 2, blocks="uniform").kl(x.cpu().numpy()), rel=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "u2"])
+def test_modes_that_know_hardly_anything_of_each_other(dtype: str) -> None:
+    """Of logarithms of float32 nothing would be left."""
+    rng = np.random.default_rng(9)
+    x = 1e4 * np.multiply.outer(1 + rng.random(20), 1 + rng.random(300)) * (1 + 1e-3 * rng.random((20, 300)))
+    x = x.astype(dtype)
+    partition = tk.Partition.uniform(x.shape, 1)
+    found = kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 2.0**14)
+    expected = plain.block_sums(x.astype(np.float64), partition.modes, 2.0**14)
+    assert not found.is_rough
+    assert found.moments is not None
+    assert expected.moments is not None
+    assert found.moments.v_log_v == pytest.approx(expected.moments.v_log_v, rel=1e-13)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("f4", 1e-41), ("f8", 1e-305)])
+def test_logarithms_of_the_smallest_numbers(dtype: str, scale: float) -> None:
+    x = (scale * (1 + np.random.default_rng(0).random((3, 40)) ** 9)).astype(dtype)
+    partition = tk.Partition.uniform(x.shape, 2)
+    found = kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1.0).moments
+    expected = plain.block_sums(x.astype(np.float64), partition.modes, 1.0).moments
+    assert found is not None
+    assert expected is not None
+    assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-5, abs=0)
+
+
+def test_few_rows_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "on_gpu", lambda x: x)
+    monkeypatch.setattr(plans, "ROWS", 10)
+    assert foreign.piece_of(torch.empty((30, 600), device=DEVICE), 1 << 33) == 6000
+    assert foreign.piece_of(torch.empty((10, 600), device=DEVICE), 1 << 33) == 1 << 33
+    assert foreign.piece_of(torch.empty((40, 5, 20), device=DEVICE)[..., :3], 1 << 33) == 30
+    assert foreign.piece_of(torch.empty((40, 600), device=DEVICE), 1000) == 1000
+
+
 def test_tiny_numbers() -> None:
     x = np.random.default_rng(0).random((3, 40)) * 1e-200
     partition = tk.Partition.uniform(x.shape, 2)
@@ -209,6 +246,60 @@ def test_tiny_numbers() -> None:
     )
     x[1, 2] = -1e-250
     assert kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, None).has_negative
+
+
+CONSTANTS = {
+    "ROW": (1, 4, 16, 64, 512),
+    "LONG": (8, 64, 1 << 14),
+    "LONGEST": (32, 1 << 24),
+    "NARROW": (2, 16),
+    "CHUNK": (1, 2, 8, 512),
+    "CHUNKS": (1, 8, 1 << 14),
+    "PIECE": (1, 8, 1024),
+    "SHORT": (1, 8),
+    "WIDE": (2, 8, 128),
+    "ROOM": (16, 256, 1 << 25),
+}
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="every size of a tile would have to be compiled")
+@settings(max_examples=40)
+@given(st.data())
+def test_nothing_beside_a_tensor_is_read_or_written(data: st.DataObject) -> None:
+    """Tensors that lie anyhow amid numbers that are none, and memory that is full of them, under plans of all kinds."""
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 8, 16]), min_size=1, max_size=4)))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    steps, pads = rng.choice([1, 1, 2, 3], len(shape)), rng.choice([0, 0, 1, 2], len(shape))
+    order = rng.permutation(len(shape))
+    around = torch.full([int(shape[k] * steps[k] + pads[k]) for k in order], torch.nan, dtype=torch.float64)
+    inside = tuple(slice(0, int(shape[k] * steps[k]), int(steps[k])) for k in order)
+    tensor = around[inside].permute(*np.argsort(order).tolist())
+    tensor.copy_(torch.from_numpy(rng.random(shape) * (rng.random(shape) < 0.8)))
+    x = tensor.numpy().copy()
+    partition = partitions(shape, tuple(int(rng.integers(1, size + 1)) for size in shape), rng)[int(rng.integers(2))]
+    empty, empty_like = torch.empty, torch.empty_like
+    with pytest.MonkeyPatch.context() as patch:
+        for name, values in CONSTANTS.items():
+            patch.setattr(plans, name, data.draw(st.sampled_from(values)))
+        patch.setattr(kernels, "ROOM", plans.ROOM)
+        patch.setattr(plans, "_plans", {})
+        patch.setattr(torch, "empty", lambda *given, **told: spoiled(empty(*given, **told)))
+        patch.setattr(torch, "empty_like", lambda *given, **told: spoiled(empty_like(*given, **told)))
+        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition.modes, 2.0), 1e-12)
+        model = tk.ltr(x, blocks=partition)
+        residual, norm, _ = kernels.residual(tensor, model.core, partition, model.weights)
+        expected = ((x - model.to_tensor()) ** 2).sum(), (x**2).sum()
+        np.testing.assert_allclose((residual, norm), expected, rtol=1e-9, atol=1e-12)
+        kernels.write(tensor, model.core, partition, model.weights)
+    np.testing.assert_allclose(tensor, model.to_tensor(), rtol=1e-13)
+    assert int(torch.isnan(around).sum()) == around.numel() - x.size
+
+
+def spoiled(tensor: Any) -> Any:
+    """Fill what is not written yet with what would not go unnoticed."""
+    if tensor.device.type == "meta":
+        return tensor
+    return tensor.fill_(torch.nan if tensor.is_floating_point() else -(10**6))
 
 
 def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,29 +350,53 @@ def test_one_entry_may_be_a_long_row() -> None:
     assert plans.Rows.of((3_000_000_000,), (0,)).far
 
 
-def test_rows_that_are_summed_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found_there, "ROOM", 64)
+@pytest.mark.parametrize("room", [64, 700])
+@pytest.mark.parametrize(
+    ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((40, 7, 5), (3, 7, 2)), ((300,), (2,))]
+)
+def test_sums_that_are_taken_band_by_band(
+    shape: tuple[int, ...], rank: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "ROOM", room)
+    monkeypatch.setattr(kernels, "ROOM", room)
     monkeypatch.setattr(plans, "CHUNK", 1)
+    monkeypatch.setattr(plans, "ROW", 1)
     monkeypatch.setattr(plans, "_plans", {})
     rng = np.random.default_rng(2)
-    x = draw((3, 200), "f8", rng)
-    x[1, 150] = -5
-    for partition in partitions(x.shape, (2, 5), rng):
-        same_sums(
-            kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1.0),
-            plain.block_sums(x, partition.modes, None)._replace(moments=None),
-            1e-12,
-        )
+    x = draw(shape, "f8", rng)
+    for partition in partitions(shape, rank, rng):
+        tensor = torch.from_numpy(x.copy()).to(DEVICE)
+        plan = plans.plan_of(tensor, partition)
+        assert len(plan.bands) > 1 or room > 64 or len(shape) == 1
+        assert all(len(band.ends) == band.high - band.low + 1 for band in plan.bands)
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-12)
+        core, weights, found = kernels.project(tensor, partition)
+        assert found.is_fine()
+        model = tk.ltr(x, blocks=partition)
+        np.testing.assert_allclose(core.cpu(), model.core, rtol=1e-12)
+        for ours, theirs in zip(weights, model.weights, strict=True):
+            np.testing.assert_allclose(ours.cpu(), theirs, rtol=1e-12)
+        out = torch.full(shape, -1.0, dtype=torch.float64, device=DEVICE)
+        kernels.write(out, model.core, partition, model.weights)
+        np.testing.assert_allclose(out.cpu(), model.to_tensor(), rtol=1e-13)
+        tensor.reshape(-1)[-2] = -5
+        assert kernels.block_sums(tensor, partition, None).has_negative
+        assert not kernels.project(tensor, partition)[-1].is_fine()
+        tensor.reshape(-1)[-2] = np.nan
+        assert not kernels.project(tensor, partition)[-1].is_fine()
 
 
 ROWS_FIRST = [((300,), (5,)), ((3, 200), (2, 3)), ((3, 2, 60), (3, 2, 1)), ((2, 3, 20, 9), (2, 3, 1, 2))]
 
 
-@pytest.mark.parametrize("layout", ["C", "every second", "cropped"])
+@pytest.mark.parametrize("layout", ["C", "every second", "cropped", "in bands"])
 @pytest.mark.parametrize(("shape", "rank"), ROWS_FIRST)
 def test_rows_are_added_up_first_where_groups_are_small(
     shape: tuple[int, ...], rank: tuple[int, ...], layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if layout == "in bands":
+        monkeypatch.setattr(plans, "ROOM", 100)
+        monkeypatch.setattr(plans, "CHUNK", 1)
     monkeypatch.setattr(plans, "PIECE", 64)
     monkeypatch.setattr(plans, "WIDE", 8)
     monkeypatch.setattr(plans, "_plans", {})

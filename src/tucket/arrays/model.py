@@ -29,7 +29,7 @@ from tucket.axes import Axes
 from tucket.model import SAFE_SQUARES, Index, Model, parse_index
 from tucket.partition import Partition
 from tucket.sources.dense import check_shape_match
-from tucket.sources.foreign import PIECE, Foreign, check_followed
+from tucket.sources.foreign import Foreign, check_followed
 from tucket.sources.source import Report
 from tucket.tucker import Block, BlockTucker, Tucker
 
@@ -300,7 +300,9 @@ class ArrayBlockTucker(ArrayModel):
     def _there_with(self, x: Any) -> tuple[Any, Any, list[Any]] | None:
         """Return a tensor too, if it is there and small enough to be read at a time."""
         tensor, there = on_gpu(x), self._there()
-        return None if tensor is None or there is None or tensor.numel() > PIECE else (tensor, *there)
+        if tensor is None or there is None or tensor.numel() > Foreign(tensor, self.home).piece:
+            return None
+        return tensor, *there
 
     def _write(self, core: Any, weights: list[Any]) -> Any:
         import torch
@@ -309,7 +311,10 @@ class ArrayBlockTucker(ArrayModel):
 
         out = torch.empty(self.shape, dtype=core.dtype, device=core.device)
         gpu.write(out, core, self.partition, weights)
-        return out if isinstance(self.core, torch.Tensor) else taken(out, self.home)
+        if isinstance(self.core, torch.Tensor):
+            return out
+        torch.cuda.current_stream(out.device).synchronize()  # or the parts might be gone before they are read
+        return taken(out, self.home)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Any:
         """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
@@ -422,7 +427,7 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
 
     None where that cannot be done, or went wrong: then the long way will say why.
     """
-    if not isinstance(source, Foreign) or source.size > PIECE:
+    if not isinstance(source, Foreign) or source.size > source.piece:
         return None
     tensor, home = on_gpu(source.array), source.home
     if tensor is None or home is None:

@@ -23,6 +23,7 @@ __all__ = [
     "is_fine",
     "largest",
     "misfit",
+    "piece_of",
     "residual",
 ]
 
@@ -54,6 +55,18 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
             found = found.plus(Moments(*pure.moments(home, part, unit)))
     is_rough = not home.has_float64()
     return Sums(core, marginals, negative, None if unit is None else found, "array API", is_rough)
+
+
+def piece_of(tensor: Any, most: int) -> int:
+    """Return how many entries, at most so many, are read at a time: on a GPU no more than have room for their rows."""
+    fast = on_gpu(tensor)
+    if fast is None:
+        return most
+    from tucket.kernels.gpu_plan import ROWS, Rows
+
+    if fast.numel() <= ROWS * (fast.shape[-1] if fast.is_contiguous() else 1):
+        return most
+    return min(most, ROWS * Rows.of(fast.shape, fast.stride()).columns)
 
 
 def core_there(tensor: Any, partition: Partition) -> Any:

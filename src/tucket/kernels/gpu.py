@@ -12,7 +12,7 @@ import torch
 import triton
 
 from tucket.kernels.gpu_found import SINGLE, WIDE, Found, fold_blocks, kind_of, tile_of
-from tucket.kernels.gpu_plan import Plan, plan_of
+from tucket.kernels.gpu_plan import ROOM, Plan, plan_of
 from tucket.kernels.sums import CLOSE, Sums
 from tucket.kernels.triton import compare_rows, descend, spread_core, write_rows
 from tucket.partition import Partition
@@ -36,9 +36,20 @@ def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -
     kind = kind_of(tensor.dtype)
     with on_device_of(tensor):
         sums = _sum(tensor, partition, unit, kind)
-        if kind == SINGLE and not _is_finite(sums):  # perhaps a row or a logarithm was too much for float32
+        # perhaps a row or a logarithm was too much for float32, or what is left of logarithms is too little
+        if (kind == SINGLE and not _is_finite(sums)) or (kind != WIDE and _is_close(sums, unit)):
             sums = _sum(tensor, partition, unit, WIDE)
     return sums
+
+
+def _is_close(sums: Sums, unit: float | None) -> bool:
+    """Say whether the modes of a tensor know hardly anything of each other, by moments in a unit."""
+    total = float(sums.core.sum())
+    if sums.moments is None or unit is None or not 0 < total < math.inf:
+        return False
+    shares = (marginal[marginal > 0] / total for marginal in sums.marginals)
+    apart = sum(float(share @ np.log(share)) for share in shares)
+    return sums.moments.v_log_v / total - math.log(total / unit) - apart < CLOSE
 
 
 def _is_finite(sums: Sums) -> bool:
@@ -174,15 +185,16 @@ def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[
         plan = plan_of(out, partition)
         seen, rows, tile = plan.seen, plan.rows, tile_of(plan.seen.columns, plan.rows.count, (4, 1024, 2))
         tiles = -(-seen.columns // tile["N"])
-        turned, code_of, of_columns, of_rows = _vectors(plan, core, weights, out.device)
-        table = torch.empty((rows.n_groups, seen.columns), dtype=torch.float64, device=out.device)
-        stripes = -(-seen.columns // 512)
-        spread_core[(rows.n_groups * stripes,)](
-            turned, code_of, of_columns, table, seen.columns, plan.columns.n_groups, stripes, N=512
-        )
+        *parts, of_rows = _vectors(plan, core, weights, out.device)
+        codes, table = plan.columns.n_groups, None
+        if rows.n_groups * seen.columns <= ROOM:
+            table = torch.empty((rows.n_groups, seen.columns), dtype=torch.float64, device=out.device)
+            stripes = -(-seen.columns // 512)
+            spread_core[(rows.n_groups * stripes,)](*parts, table, seen.columns, codes, stripes, N=512)
+            parts = [None, None, None]
         write_rows[(-(-rows.count // tile["R"]) * tiles,)](
-            out, plan.offsets, rows.group_of, table, of_rows, rows.count,
-            seen.columns // seen.unit, seen.stride, seen.step, tiles,
+            out, plan.offsets, rows.group_of, table, *parts, of_rows, rows.count,
+            seen.columns // seen.unit, codes, seen.stride, seen.step, tiles,
             UNIT=seen.unit, FAR=seen.far, **tile,
         )  # fmt: skip
 

@@ -13,20 +13,17 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import triton
 
-from tucket.kernels.gpu_plan import Places, Plan, Rows
+from tucket.kernels.gpu_plan import Band, Places, Plan, Rows
 from tucket.kernels.sums import Moments, Sums
 from tucket.kernels.triton import add_chunks, fold, sum_rows
 
 __all__ = ["SINGLE", "WHOLE", "WIDE", "Found", "fold_blocks", "kind_of", "tile_of"]
-
-ROOM = 1 << 25
-"""Sums of chunks, in float64, that are held at a time."""
 
 WIDE, WHOLE, SINGLE = 0, 1, 2
 """How a tile is added up: in float64, in 32-bit integers, in float32. Tiles are added in float64 in any case."""
@@ -97,32 +94,47 @@ class Found:
         n_moments: int = 0,
         watched: bool = False,
     ) -> None:
-        self.plan, self.has_moments, self.is_rough = plan, per_unit is not None, kind == SINGLE
-        sums, row_sums, checks, moment = _rows(
-            tensor, plan, kind, per_unit, n_moments
-        )  # the rest is prepared meanwhile
+        self.plan, self.has_moments, self.is_rough = plan, per_unit is not None, kind != WIDE
+        summed = _sum(tensor, plan, plan.bands[0], kind, per_unit, n_moments)  # the rest is prepared meanwhile
         split, n_core = plan.seen.split, plan.rows.n_groups * plan.columns.n_groups
         cuts = [n_core, *plan.seen.shape, 2, 2]
         self.ends = list(accumulate(cuts[:-1]))
         self.packed = torch.empty(self.ends[-1] + 2, dtype=torch.float64, device=tensor.device)
         core, *self.marginals, self.checked, moments = self.packed.split(cuts)
-        torch.amin(checks, 1, out=self.checked)
-        self.news = Telegram(self.checked) if watched and tensor.is_cuda else None
         outer, inner = self.marginals[:split], self.marginals[split:]
+        of_columns = inner[0] if len(inner) == 1 else torch.empty_like(summed.table[0])
+        row_sums, self.news = summed.rows, None
+        if len(plan.bands) == 1:
+            torch.amin(summed.checks, 1, out=self.checked)
+            self.news = Telegram(self.checked) if watched and tensor.is_cuda else None
+            if plan.rows_first is None:
+                fold_blocks(summed.table, plan.columns, core)
+            _add_rows(summed.table, of_columns)
+            if self.has_moments:
+                torch.sum(summed.moments, 1, out=moments)
+        else:
+            self.packed.zero_()
+            of_columns.zero_()
+            for band in plan.bands:
+                if band is not plan.bands[0]:
+                    del summed  # there is room for one at a time
+                    summed = _sum(tensor, plan, band, kind, per_unit, n_moments, row_sums)
+                torch.minimum(self.checked, summed.checks.amin(1), out=self.checked)
+                if plan.rows_first is None:
+                    parts = core.reshape(plan.rows.n_groups, -1)[band.low : band.high]
+                    parts += fold_blocks(summed.table, plan.columns).reshape(parts.shape)
+                of_columns += _add_rows(summed.table, torch.empty_like(of_columns))
+                if self.has_moments:
+                    moments += summed.moments.sum(1)
         if plan.rows_first is None:
-            fold_blocks(sums, plan.columns, core)
             _marginals(row_sums, outer)
         else:
             found = Found(row_sums.reshape(-1, *plan.seen.shape[:split]), plan.rows_first, WIDE)
             core.copy_(found.core().movedim(0, -1).reshape(-1))
             for ours, place in zip(outer, found.plan.back[1:]):
                 ours.copy_(found.marginals[place])
-        of_columns = inner[0] if len(inner) == 1 else torch.empty_like(sums[0])
-        _add_rows(sums, of_columns)
         if len(inner) > 1:
             _marginals(of_columns, inner)
-        if self.has_moments:
-            torch.sum(moment, 1, out=moments)
 
     def is_fine(self) -> bool:
         """Say whether no entry is negative, and no sum too large; the host waits for this, but not for all sums."""
@@ -146,54 +158,52 @@ class Found:
         return [blocks.rank for blocks in self.plan.modes]
 
 
-def _rows(
-    tensor: torch.Tensor, plan: Plan, kind: int, per_unit: torch.Tensor | None, n_moments: int
-) -> tuple[torch.Tensor, ...]:
-    """Return the sums of groups and rows, what is to be checked of every program, and the moments."""
-    columns = plan.columns.count
-    width = max(16, ROOM // plan.rows.n_chunks // 16 * 16)
-    if width >= columns or plan.rows.n_chunks <= 2 * plan.rows.n_groups or plan.rows_first is not None:
-        return _sum_part(tensor, plan, slice(0, columns), kind, per_unit, n_moments)
-    new, n_rows = partial(torch.zeros, dtype=torch.float64, device=tensor.device), plan.rows.count
-    sums, row_sums, moments = new((plan.rows.n_groups, columns)), new(n_rows), new((2, 1))
-    checks = []
-    for start in range(0, columns, width):  # rows so long that they are summed part by part
-        part = slice(start, min(start + width, columns))
-        sums[:, part], more, checked, some = _sum_part(tensor, plan, part, kind, per_unit, n_moments)
-        row_sums += more.reshape(-1, n_rows).sum(0)
-        moments += some.sum(1, keepdim=True)
-        checks.append(checked)
-    return sums, row_sums, torch.cat(checks, 1), moments
+class Summed(NamedTuple):
+    """What one launch finds, of a band: the sums of its groups and rows, what is to be checked, and the moments."""
+
+    table: torch.Tensor
+    rows: torch.Tensor  # of all bands, in each tile
+    checks: torch.Tensor
+    moments: torch.Tensor
 
 
-def _sum_part(
-    tensor: torch.Tensor, plan: Plan, part: slice, kind: int, per_unit: torch.Tensor | None, n_moments: int
-) -> tuple[torch.Tensor, ...]:
-    """Return the sums of groups over some columns and of the rows in each tile, what is to be checked, and moments."""
+def _sum(
+    tensor: torch.Tensor,
+    plan: Plan,
+    band: Band,
+    kind: int,
+    per_unit: torch.Tensor | None,
+    n_moments: int,
+    row_sums: torch.Tensor | None = None,
+) -> Summed:
+    """Sum a band; where there are several, the sums of rows go where those of the first have gone."""
     seen, rows, columns = plan.seen, plan.rows, plan.columns
-    count, pieces = part.stop - part.start, plan.rows_first is not None
+    new, pieces = partial(torch.empty, dtype=torch.float64, device=tensor.device), plan.rows_first is not None
     if pieces:
         rows, tiles = plan.all_rows, columns.n_chunks
         tile = tile_of(triton.next_power_of_2(columns.longest), rows.longest, LOOSE)
     else:
-        tile = tile_of(count, rows.longest, _best(tensor.dtype, kind, seen, per_unit is not None))
-        tiles = -(-count // tile["N"])
-    programs = rows.n_chunks * tiles
-    rooms = [2 * programs, 2 * programs, tiles * rows.count, rows.n_chunks * count]
-    room = torch.empty(sum(rooms), dtype=torch.float64, device=tensor.device)
+        tile = tile_of(seen.columns, rows.longest, _best(tensor.dtype, kind, seen, per_unit is not None))
+        tiles = -(-seen.columns // tile["N"])
+    if row_sums is None and len(plan.bands) > 1:
+        row_sums = new(tiles * rows.count)
+    n_chunks, n_groups = band.last - band.first, band.high - band.low
+    programs = n_chunks * tiles
+    rooms = [2 * programs, 2 * programs, tiles * rows.count if row_sums is None else 0, n_chunks * seen.columns]
+    room = new(sum(rooms))
     sum_rows[(programs,)](
-        _from(tensor, part.start * seen.step), rows.sorted, plan.offsets, rows.cuts,
-        columns.cuts if pieces else None, columns.sorted if pieces else None, room, per_unit,
-        rows.count, count // seen.unit, seen.stride, seen.step, tiles,
+        tensor, rows.sorted, plan.offsets, rows.cuts[band.first :] if band.first else rows.cuts,
+        columns.cuts if pieces else None, columns.sorted if pieces else None, room, row_sums, per_unit,
+        rows.count, seen.columns // seen.unit, seen.stride, seen.step, tiles,
         KIND=kind, UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed,
         MOMENTS=0 if per_unit is None else n_moments, **tile,
     )  # fmt: skip
-    checks, moments, row_sums, by_chunk = room.split(rooms)
-    sums = by_chunk.reshape(-1, count)
-    if rows.n_chunks > rows.n_groups:
-        sums = torch.empty((rows.n_groups, count), dtype=torch.float64, device=tensor.device)
-        _add_chunks(by_chunk, rows.ends, sums, rows.n_groups, count, rows.most)
-    return sums, row_sums, checks.reshape(2, -1), moments.reshape(2, -1)
+    checks, moments, by_row, by_chunk = room.split(rooms)
+    table = by_chunk.reshape(-1, seen.columns)
+    if n_chunks > n_groups:
+        table = new((n_groups, seen.columns))
+        _add_chunks(by_chunk, band.ends, table, n_groups, seen.columns, rows.most)
+    return Summed(table, by_row if row_sums is None else row_sums, checks.reshape(2, -1), moments.reshape(2, -1))
 
 
 def fold_blocks(table: torch.Tensor, columns: Places, into: torch.Tensor | None = None) -> torch.Tensor:
@@ -219,7 +229,7 @@ def _fold_once(
     fold[(rows * stripes,)](table, into, places, ends, columns, pieces, stripes, longest, P=some, N=width, num_warps=4)
 
 
-def _add_rows(values: torch.Tensor, into: torch.Tensor) -> None:
+def _add_rows(values: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
     """Sum a table, whose last mode this is, over all else."""
     columns = len(into)
     before = values.numel() // columns
@@ -229,6 +239,7 @@ def _add_rows(values: torch.Tensor, into: torch.Tensor) -> None:
         torch.sum(values.reshape(before, columns), 0, out=into)
     else:
         _add_chunks(values, before, into, 1, columns, before)
+    return into
 
 
 def _add_chunks(table: torch.Tensor, ends: Any, into: torch.Tensor, groups: int, columns: int, most: int) -> None:
@@ -248,8 +259,3 @@ def _marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
         _add_rows(values, marginal)
         if marginal is not into[0]:
             values = values.reshape(-1, len(marginal)).sum(1)
-
-
-def _from(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """Return a view that begins later in memory."""
-    return tensor.as_strided((1,), (1,), tensor.storage_offset() + offset) if offset else tensor

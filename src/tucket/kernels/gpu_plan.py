@@ -28,6 +28,9 @@ LONG, LONGEST = 1 << 14, 1 << 24
 NARROW = 16
 """Columns below which a row is all too short."""
 
+ROWS = 1 << 24
+"""Rows that are read at a time, since their tables and sums are held beside the tensor."""
+
 CHUNK = 512
 """Rows of a chunk, unless there are very many."""
 
@@ -39,6 +42,9 @@ LATE, SHORTER = 0.1, 4
 
 PIECE = 1024
 """Columns of one block that are added up at a time."""
+
+ROOM = 1 << 25
+"""Sums of chunks, in float64, that are held at a time."""
 
 SHORT, WIDE = 8, 128
 """Rows of a chunk below which, and columns of a block from which, rows are added up before groups of them."""
@@ -86,6 +92,16 @@ class Rows(NamedTuple):
         )
 
 
+class Band(NamedTuple):
+    """Some chunks of rows that are summed at a time: from one to another, of the groups from one to another."""
+
+    first: int
+    last: int
+    low: int
+    high: int
+    ends: torch.Tensor  # where the chunks of each of these groups end, from the first on
+
+
 class Places:
     """The indices of some modes, in all combinations: sorted by their blocks, and those of each block cut into chunks.
 
@@ -108,17 +124,28 @@ class Places:
         begin = (np.arange(len(group)) - np.repeat(np.cumsum(parts) - parts, parts)) * even[group]
         cuts, ends = np.append(before[group] + begin, self.count), np.append(0, np.cumsum(parts))
         self.n_chunks, self.longest = len(group), int(np.diff(cuts).max())
-        self.most, self.starts = int(parts.max()), ends[:-1]  # chunks of one group, and where they start
+        self.most, self.bounds = int(parts.max()), ends  # chunks of one group at most, and where those of each begin
         parcel = [cuts, ends, np.stack((begin, group), 1), *_tables(modes, sizes)]
         self.cuts, self.ends, self.groups, tables, orders = _send(parcel, device)
-        self.many = self.count >= 2**31 - CHUNK
+        self.device, self.many = device, self.count >= 2**31 - CHUNK
         self.sorted = torch.empty(self.count, dtype=torch.int64 if self.many else torch.int32, device=device)
         self.group_of = torch.empty_like(self.sorted)
         locate[(self.n_chunks,)](
             self.sorted, self.group_of, self.cuts, self.groups, tables, orders, D=len(modes), C=CHUNK
         )
-        if device.type == "cuda":  # others may use it, on streams that know nothing of this one
-            torch.cuda.current_stream(device).synchronize()
+
+    def bands(self, columns: int) -> list[Band]:
+        """Return the chunks in bands, whose sums of rows of this length there is room for: mostly in one."""
+        step = max(2, ROOM // columns // 2 * 2)  # even: tables that begin there lie as they do at their beginning
+        if step >= self.n_chunks:
+            return [Band(0, self.n_chunks, 0, self.n_groups, self.ends)]
+        edges = []
+        for first in range(0, self.n_chunks, step):
+            last = min(first + step, self.n_chunks)
+            low, high = np.searchsorted(self.bounds, first, "right") - 1, np.searchsorted(self.bounds, last)
+            edges.append((first, last, int(low), int(high)))
+        ends = [self.bounds[low : high + 1].clip(first, last) - first for first, last, low, high in edges]
+        return [Band(*edge, sent) for edge, sent in zip(edges, _send(ends, self.device))]
 
 
 class Plan:
@@ -137,16 +164,12 @@ class Plan:
         self.rows_first: Plan | None = None  # how sums of rows are summed further, where these are taken first
         if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
             self.all_rows = Places([Blocks.uniform(n_rows, 1)], device, longest)
-            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.starts)
+            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.bounds[:-1])
             sums = torch.empty((pieces.size, *seen.shape[: seen.split]), device="meta")
             self.rows_first = Plan(Rows.of(sums.shape, sums.stride()), Partition((pieces, *outer)), device)
             self.size += n_rows + self.rows_first.size
-
-    def retire(self) -> None:
-        """Wait until no stream reads the tables any more."""
-        device = self.rows.sorted.device
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        read = self.rows if self.rows_first is None else self.all_rows
+        self.bands = read.bands(seen.columns)
 
     @cached_property
     def members(self) -> Places:
@@ -162,15 +185,16 @@ _lock = Lock()
 
 
 def plan_of(tensor: torch.Tensor, partition: Partition) -> Plan:
-    """Return a plan, made now or before."""
-    key = tensor.device, tensor.shape, tensor.stride(), partition
+    """Return a plan, made now or before: for the current stream, which reads its tables before they are used anew."""
+    stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+    key = tensor.device, stream, tensor.shape, tensor.stride(), partition
     with _lock:
         found = _plans.get(key)
         if found is None:
             found = Plan(Rows.of(tensor.shape, tensor.stride()), partition, tensor.device)
             _plans[key] = found
             while len(_plans) > PLANS or (len(_plans) > 1 and sum(plan.size for plan in _plans.values()) > ENTRIES):
-                _plans.pop(next(iter(_plans))).retire()
+                _plans.pop(next(iter(_plans)))
     return found
 
 

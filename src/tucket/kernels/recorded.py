@@ -45,12 +45,8 @@ class Recorded:
         here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
         self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
         aside.wait_stream(here)
-        with torch.cuda.stream(aside), _without_collection():  # nothing of the device's may be freed meanwhile
-            graph.capture_begin(pool, capture_error_mode="thread_local")
-            try:
-                self.found = self.work(*self.given)
-            finally:
-                graph.capture_end()
+        with torch.cuda.stream(aside), _capturing(graph, pool):
+            self.found = self.work(*self.given)
         here.wait_stream(aside)
         return graph
 
@@ -66,21 +62,24 @@ def _studio(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
     known = _studios.__dict__.setdefault("known", {})
     if device not in known:
         aside, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
-        with torch.cuda.stream(aside):
-            keeper.capture_begin(capture_error_mode="thread_local")
+        with torch.cuda.stream(aside), _capturing(keeper):
             torch.zeros(1, device=device)
-            keeper.capture_end()
         known[device] = aside, keeper
     aside, keeper = known[device]
     return aside, keeper.pool()
 
 
 @contextmanager
-def _without_collection() -> Iterator[None]:
+def _capturing(graph: torch.cuda.CUDAGraph, *pool: Any) -> Iterator[None]:
+    """Record what is done meanwhile, when nothing of the device's may be freed."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:
-        yield
+        graph.capture_begin(*pool, capture_error_mode="thread_local")
+        try:
+            yield
+        finally:
+            graph.capture_end()
     finally:
         if is_enabled:
             gc.enable()

@@ -99,22 +99,26 @@ def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constex
 
 @triton.jit
 def sum_rows(
-    x, rows, offsets, cuts, pieces, sorted_columns, room, per_unit, n_rows, columns, stride, step, tiles,
+    x, rows, offsets, cuts, pieces, sorted_columns, room, apart, per_unit, n_rows, columns, stride, step, tiles,
     R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
     MANY: tl.constexpr, SIGNED: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
     """Add up the rows of a chunk, and each of them by itself.
 
     There is room for the least entry of each program, for what its sums lack to be too large, for two moments, for the
-    rows in each tile, and for the chunks.
+    rows in each tile, unless these go to a place apart, and for the chunks.
     """
     program = tl.program_id(0)
     columns = length_of(columns, UNIT, FAR)
     programs = tl.num_programs(0).to(tl.int64)
     spare = room + programs
     moments = room + 2 * programs
-    row_sums = room + 4 * programs
-    sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
+    if apart is None:
+        row_sums = room + 4 * programs
+        sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
+    else:
+        row_sums = apart
+        sums = room + 4 * programs
     chunk = (program // tiles).to(tl.int64)
     if pieces is not None:
         tile, column, inside = piece_of(program, tiles, pieces, sorted_columns, N)
@@ -144,7 +148,7 @@ def sum_rows(
         if MOMENTS:
             f = w.to(tl.float64) if KIND == 0 else w.to(tl.float32)
             ratio = f * tl.load(per_unit).to(f.dtype)
-            ratio = tl.maximum(ratio, 1e-300 if KIND == 0 else 2e-38)  # whose logarithm times 0 is 0
+            ratio = tl.where(ratio > 0, ratio, 1.0)
             logs += tl.sum(f * tl.log2(ratio), 0).to(tl.float64)
             if MOMENTS == 2:
                 g = f.to(tl.float64)
@@ -250,10 +254,13 @@ def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.con
 
 @triton.jit
 def write_rows(
-    out, offsets, group_of, table, weights, n_rows, columns, stride, step, tiles,
+    out, offsets, group_of, table, core, code_of, of_column, weights, n_rows, columns, codes, stride, step, tiles,
     R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
 ):  # fmt: skip
-    """Write the model, in the order of memory: the weight of a row times its group's row of the table."""
+    """Write the model, in the order of memory: the weight of a row times its group's row of the table.
+
+    Without a table, which may be too large, that row is made of the core.
+    """
     program = tl.program_id(0)
     columns = length_of(columns, UNIT, FAR)
     _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
@@ -263,7 +270,12 @@ def write_rows(
     begin = begin_of(row, there, offsets, stride, UNIT)
     group = tl.load(group_of + row, mask=there, other=0).to(tl.int64)
     both = there[:, None] & inside[None, :]
-    model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
+    if table is not None:
+        model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
+    else:
+        code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
+        factor = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
+        model = tl.load(core + group[:, None] * codes + code[None, :], mask=both, other=0) * factor[None, :]
     values = tl.load(weights + row, mask=there, other=0)[:, None] * model
     tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
 

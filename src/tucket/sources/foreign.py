@@ -25,6 +25,13 @@ class Foreign(Source):
         self.array, self.home, self.shape = array, home, tuple(array.shape)
 
     @property
+    def piece(self) -> int:
+        """Entries that are read at a time."""
+        from tucket.kernels.foreign import piece_of
+
+        return piece_of(self.array, PIECE)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array; 8 an entry, if its library does not say."""
         return self.size * int(getattr(self.array, "itemsize", 8))
@@ -35,7 +42,7 @@ class Foreign(Source):
         return sum(1 for _ in self._boxes())
 
     def _boxes(self) -> Any:
-        return slabs(self.shape, PIECE)
+        return slabs(self.shape, self.piece)
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the pieces."""
@@ -52,12 +59,9 @@ def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> Value
     home = home_of(array)
     assert home is not None
     for box in slabs(tuple(array.shape), SLAB):
-        part = array[box]
-        bad = part < 0
-        if home.xp.isdtype(part.dtype, "real floating"):
-            bad = bad | ~home.xp.isfinite(part)
-        if bool(home.xp.any(bad)):
-            host = bring(as_float(home, part))
+        part = as_float(home, array[box])  # in which all can be compared
+        if not bool(home.xp.all((part >= 0) & home.xp.isfinite(part))):
+            host = bring(part)
             return explain_values(host, name, [rows.start + by for rows, by in zip(box, origin)])
     return ValueError(f"the sum of {name} is too large for float64; scale {name} down")
 
