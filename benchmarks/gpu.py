@@ -228,8 +228,12 @@ def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: float, contiguous
     seconds = timed(lambda: model.relative_error(x))
     error = abs(model.relative_error(x) / math.sqrt(residual / norm) - 1)
     yield row("relative_error", seconds, size, "torch.sum", ceiling / seconds, None, error)
-    seconds = timed(lambda: tk.ltr(x, RANK, blocks="segments", max_sweeps=2), 3)
-    yield row("ltr, segments, two sweeps", seconds, size, "torch.sum", ceiling / seconds)
+    for whole in ((None, RANK, RANK), (RANK, RANK, None), (None, None, RANK)):
+        seconds = one_pass(x, tk.Partition.uniform(CUBE, whole))
+        yield row(f"collect, rank {whole}", seconds, size, "torch.sum", ceiling / seconds)
+    for blocks in ("segments", "clusters"):
+        seconds = timed(partial(tk.ltr, x, RANK, blocks=blocks, max_sweeps=2), 3)
+        yield row(f"ltr, {blocks}, two sweeps", seconds, size, "torch.sum", ceiling / seconds)
 
 
 def compared(p: torch.Tensor, q: torch.Tensor) -> list[float]:
