@@ -19,8 +19,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tucket"))
 if not Path("/proc/driver/nvidia/version").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# read when JAX is imported: two devices, among which arrays can be shared out
+# read when JAX is imported: two devices, among which arrays can be shared out, and threads enough for both,
+# which else wait for each other for ever on few processors
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+os.environ.setdefault("NPROC", "8")
 
 DATA = Path(os.environ.get("TUCKET_DATA", Path(__file__).parents[2] / "shared" / "data"))
 

@@ -116,9 +116,7 @@ class ArrayModel(ABC):
         A float; or, where `x` or the model is followed for a gradient or a compiled function, an array of one number.
         Entries of `x` that are zero have no gradient of their own, but that of the model there.
         """
-        self._check(x)
-        if self._is_traced() or is_traced(x):
-            check_followed(x, "x")
+        if self._is_followed(x):
             return pure.divergence(self.home, x, self.to_tensor())
         found = self._kl_there(x) if progress is None else None
         return self.to_numpy().kl(x, workers=workers, progress=progress) if found is None else found
@@ -132,9 +130,7 @@ class ArrayModel(ABC):
 
         A float or an array of one number, as with `kl`.
         """
-        self._check(x)
-        if self._is_traced() or is_traced(x):
-            check_followed(x, "x")
+        if self._is_followed(x):
             return pure.relative_error(self.home, x, self.to_tensor())
         found = self._error_there(x) if progress is None else None
         return self.to_numpy().relative_error(x, workers=workers, progress=progress) if found is None else found
@@ -166,7 +162,8 @@ class ArrayModel(ABC):
                 raise
             raise explain_followed(self.core, "the model") from None
 
-    def _check(self, x: Any) -> None:
+    def _is_followed(self, x: Any) -> bool:
+        """Say whether a tensor, which must fit the model, or the model is followed."""
         home = home_of(x)
         if not same_home(home, self.home):
             raise ValueError(
@@ -175,6 +172,10 @@ class ArrayModel(ABC):
             )
         check_array(x, "x")
         check_shape_match(x, self.shape, "the model")
+        if not (self._is_traced() or is_traced(x)):
+            return False
+        check_followed(x, "x")
+        return True
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the dense tensor, so that NumPy's functions take a model: if its library lets them have it."""
