@@ -98,7 +98,7 @@ def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
         return grid.compose(segments(add_rows(unfolding, grid), start, workers))
     if unfolding.dtype != namespace_of(unfolding).float64:  # which differences of running sums are in need of
         unfolding = _here(unfolding).astype(np.float64)
-    prefix = namespace_of(unfolding).cumulative_sum(unfolding, axis=0, include_initial=True)
+    prefix = _running_sums(unfolding)
     rows = _here(prefix)
     if rank > SKETCH:  # too many blocks to look at all intervals
         start = blocks if blocks.contiguous else Blocks.uniform(size, rank)
@@ -111,6 +111,15 @@ def segments(unfolding: Unfolding, blocks: Blocks, workers: int = 1) -> Blocks:
     if cells < size or not exact:
         starts = scores.polish(rows, starts, 2 * (size // cells + 1))
     return Blocks.from_starts(size, starts)
+
+
+def _running_sums(rows: Any) -> Any:
+    """Return the sums of the rows before each, and of all."""
+    if not isinstance(rows, np.ndarray):
+        return namespace_of(rows).cumulative_sum(rows, axis=0, include_initial=True)
+    sums = np.zeros((len(rows) + 1, rows.shape[1]))
+    np.cumsum(rows, axis=0, out=sums[1:])  # in less than half of the time of numpy.cumulative_sum
+    return sums
 
 
 def _exact(prefix: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
@@ -130,8 +139,9 @@ def _chi_square(prefix: Any, grid: NDArray[np.intp]) -> NDArray[np.float64]:
     With the column totals n, that is what the exact score is to second order. It follows for all intervals at once from
     the inner products of the running sums, which are taken where these are.
     """
-    home, xp = home_of(prefix), namespace_of(prefix)
-    sums, totals = xp.take(prefix, grid if home is None else home.take(grid), axis=0), prefix[-1, :]
+    home, xp, sums, totals = home_of(prefix), namespace_of(prefix), prefix, prefix[-1, :]
+    if len(grid) < prefix.shape[0]:
+        sums = xp.take(prefix, grid if home is None else home.take(grid), axis=0)
     scaled, mass = sums / xp.sqrt(xp.where(totals > 0, totals, 1.0)), xp.sum(sums, axis=1)
     products, masses = scaled @ scaled.T, mass - mass[:, None]
     corner = xp.linalg.diagonal(products)
