@@ -190,6 +190,7 @@ def test_metrics_have_gradients_and_are_compiled(x: NDArray[np.float32]) -> None
             measure(x, followed)
 
 
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="there is but one device")
 def test_arrays_that_are_shared_out(x: NDArray[np.float32]) -> None:
     mesh, spec = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("part",)), jax.sharding.PartitionSpec
     expected = tk.ltr(x, (2, 3, 2))
