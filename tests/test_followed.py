@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,25 @@ def test_jax_takes_and_returns_models(x: NDArray[np.float32]) -> None:
     assert jax.tree_util.tree_map(lambda part: part, dense) == dense
     many = jax.vmap(lambda a: tk.ltr(a, blocks=PARTITION).to_tensor())(jax.numpy.stack([array, 2 * array]))
     np.testing.assert_allclose(many[1], 2 * expected.to_tensor(), rtol=1e-5)
+
+
+def test_trees_of_other_things_than_arrays(x: NDArray[np.float32]) -> None:
+    model: Any = tk.ltr(jax.numpy.asarray(x), 2)
+    here = jax.device_get(model)
+    assert here.to_numpy() == model.to_numpy()
+    assert repr(here).startswith("ArrayBlockTucker(core=array(")
+    with pytest.raises(TypeError, match=r"is of type ndarray, .* take to_numpy\(\)"):
+        here.kl(x)
+    empty = jax.tree.map(lambda _: None, model)
+    assert repr(empty) == "ArrayBlockTucker(core=None)"
+    assert empty != model
+    assert jax.eval_shape(lambda m: m, model).core.shape == (2, 2, 2)
+
+
+def test_torch_does_without_jax(x: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jax", None)
+    monkeypatch.setattr("tucket.arrays.model._told", [])
+    assert tk.ltr(torch.from_numpy(x), 2) == tk.ltr(torch.from_numpy(x), 2)
 
 
 @pytest.mark.parametrize("run", [64, 2])
@@ -256,6 +276,12 @@ def test_what_is_refused(x: NDArray[np.float32]) -> None:
         (lambda: tk.metrics.kl(torch.eye(3).to_sparse(), torch.ones(3, 3)), TypeError, "is a sparse tensor"),
         (lambda: tk.metrics.kl(torch.ones(3).to(torch.float8_e4m3fn), torch.ones(3)), TypeError, "16 to 64 bits"),
         (lambda: tk.metrics.total_correlation(torch.ones(3, 3, requires_grad=True)), TypeError, r"give p\.detach\(\)"),
+        (
+            lambda: torch.func.grad(lambda a: tk.ltr(a, blocks=PARTITION).kl(a))(-torch.from_numpy(x)),
+            ValueError,
+            r"x\[0, 0, 0\] is -",
+        ),
+        (lambda: tk.ltr(x, torch.tensor(True)), TypeError, "rank"),
     ]
     for call, error, message in cases:
         with pytest.raises(error, match=message):

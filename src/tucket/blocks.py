@@ -22,7 +22,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 def as_index(value: Any) -> int | None:
     """Return an int, also of NumPy's, as a plain one; None for all else, for a bool too."""
-    if isinstance(value, (bool, np.bool)):
+    if isinstance(value, (bool, np.bool)) or "bool" in str(getattr(value, "dtype", "")):
         return None
     try:
         return operator.index(value)

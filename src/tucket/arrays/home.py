@@ -19,6 +19,7 @@ __all__ = [
     "explain_followed",
     "home_of",
     "is_traced",
+    "is_transformed",
     "namespace_of",
     "on_gpu",
     "on_host",
@@ -154,12 +155,12 @@ def is_traced(x: Any) -> bool:
     """Say whether an array is followed: by JAX, which has no values of it yet, or by torch, for a gradient."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return bool(x.requires_grad and torch.is_grad_enabled()) or _is_transformed(x)
+        return bool(x.requires_grad and torch.is_grad_enabled()) or is_transformed(x)
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(x, jax.core.Tracer)
 
 
-def _is_transformed(x: Any) -> bool:
+def is_transformed(x: Any) -> bool:
     """Say whether a tensor of torch's is inside of a function such as `torch.vmap` works on, or carries a tangent."""
     torch = sys.modules["torch"]
     if torch._C._functorch.is_functorch_wrapped_tensor(x):
@@ -168,10 +169,10 @@ def _is_transformed(x: Any) -> bool:
     return bool(forward._current_level >= 0 and forward.unpack_dual(x).tangent is not None)
 
 
-def explain_followed(x: Any, name: str) -> TypeError:
+def explain_followed(x: Any, name: str, can_detach: bool = True) -> TypeError:
     """Make the error for an array that is followed where its values are looked at."""
-    can_detach = hasattr(x, "detach") and not _is_transformed(x)
-    remedy = f"give {name}.detach()" if can_detach else "call it outside of the function that is transformed"
+    is_whole = can_detach and hasattr(x, "detach") and not is_transformed(x)
+    remedy = f"give {name}.detach()" if is_whole else "call it outside of the function that is transformed"
     return TypeError(
         f"{name} is followed, for a gradient or a compiled function, by {home_of(x)}, and this looks at its values; "
         f"{remedy}"

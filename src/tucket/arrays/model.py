@@ -7,7 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,11 @@ class ArrayModel(ABC):
     def home(self) -> Home:
         """The library of the parts, and the device that they are on."""
         home = home_of(self.core)
-        assert home is not None
+        if home is None:  # as JAX's functions of trees may leave it
+            raise TypeError(
+                f"the core of this {type(self).__name__} is of type {type(self.core).__name__}, and no array of "
+                f"another library; if it is NumPy's, take to_numpy()"
+            )
         return home
 
     @property
@@ -160,7 +164,7 @@ class ArrayModel(ABC):
         except (RuntimeError, TypeError):
             if not self._is_traced():
                 raise
-            raise explain_followed(self.core, "the model") from None
+            raise explain_followed(self.core, "the model", can_detach=False) from None
 
     def _is_followed(self, x: Any) -> bool:
         """Say whether a tensor, which must fit the model, or the model is followed."""
@@ -184,8 +188,10 @@ class ArrayModel(ABC):
         return np.asarray(self.to_tensor(), dtype)
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        if not isinstance(other, type(self)):
             return NotImplemented
+        if home_of(self.core) is None or home_of(other.core) is None:
+            return self is other
         return same_home(self.home, other.home) and self.to_numpy() == other.to_numpy()
 
     def __iter__(self) -> Iterator[Any]:
@@ -194,6 +200,8 @@ class ArrayModel(ABC):
         yield self.dense_factors()
 
     def __repr__(self) -> str:
+        if home_of(self.core) is None:
+            return f"{type(self).__name__}(core={self.core!r})"
         return (
             f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype}, {self.home}): "
             f"{self.n_parameters:,} parameters for {math.prod(self.shape):,} elements"
@@ -387,11 +395,16 @@ class ArrayTucker(ArrayModel):
 
 def _tell_jax() -> None:
     """Let functions that JAX compiles take models, and return them."""
-    if "jax" in sys.modules:
-        _register()
+    if sys.modules.get("jax") is not None and not _told:
+        with _telling:
+            if not _told:
+                _register()
 
 
-@cache
+_told: list[bool] = []
+_telling = Lock()
+
+
 def _register() -> None:
     from jax.tree_util import register_pytree_node
 
@@ -405,6 +418,7 @@ def _register() -> None:
         lambda model: ((model.core, model.factors), model.axes),
         lambda axes, parts: ArrayTucker(parts[0], parts[1], axes),
     )
+    _told.append(True)
 
 
 def here(model: Any) -> Any:

@@ -21,6 +21,7 @@ __all__ = [
     "block_sums",
     "divergence",
     "expand",
+    "first_index",
     "indicator",
     "moments",
     "project",
@@ -73,6 +74,12 @@ def sum_mode(home: Home, part: Any, blocks: Blocks, mode: int) -> Any:
         product = xp.matmul(moved[..., rows], indicator(home, labels[rows], blocks.rank))
         total = product if total is None else total + product
     return xp.permute_dims(total, (*range(mode), last, *range(mode, last)))
+
+
+def first_index(home: Home, marked: Any) -> tuple[int, ...]:
+    """Return the first marked index, on the host."""
+    flat = int(home.xp.argmax(home.xp.astype(marked, home.xp.int8)))
+    return tuple(int(i) for i in np.unravel_index(flat, tuple(marked.shape)))
 
 
 def indicator(home: Home, labels: NDArray[np.intp], rank: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.arrays import pure
 from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
 from tucket.arrays.pure import as_float
 from tucket.kernels import foreign
@@ -70,9 +71,7 @@ def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
 
 def first_index(marked: Any) -> tuple[int, ...]:
     """Return the first marked index."""
-    xp = namespace_of(marked)
-    flat = int(xp.argmax(xp.astype(marked, xp.int8)))
-    return tuple(int(i) for i in np.unravel_index(flat, tuple(marked.shape)))
+    return pure.first_index(place_of(marked), marked)
 
 
 def number_at(tensor: Any, index: tuple[int, ...]) -> float:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from typing import Any
 
-from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, on_host
-from tucket.sources.dense import Array, check_shape, explain_values, slabs
+from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, is_transformed, on_host
+from tucket.sources.dense import Array, bad_value, check_shape, slabs
 from tucket.sources.source import Chunk, Source
 
 __all__ = ["Foreign", "check_followed", "explain_foreign", "from_array"]
@@ -51,18 +50,20 @@ class Foreign(Source):
 
 
 def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> ValueError:
-    """Make the error for an array with a negative or non-finite entry: of it only the slab that holds one is moved."""
-    from tucket.arrays.pure import as_float
-    from tucket.kernels.foreign import SLAB, bring
+    """Make the error for an array with a negative or non-finite entry, which is all of it that is moved."""
+    from tucket.arrays.pure import as_float, first_index
+    from tucket.kernels.foreign import SLAB
 
     array = array.detach() if hasattr(array, "detach") else array
     home = home_of(array)
     assert home is not None
     for box in slabs(tuple(array.shape), SLAB):
         part = as_float(home, array[box])  # in which all can be compared
-        if not bool(home.xp.all((part >= 0) & home.xp.isfinite(part))):
-            host = bring(part)
-            return explain_values(host, name, [rows.start + by for rows, by in zip(box, origin)])
+        bad = ~((part >= 0) & home.xp.isfinite(part))
+        if bool(home.xp.any(bad)):
+            place = first_index(home, bad)
+            index = [at + rows.start + by for at, rows, by in zip(place, box, origin)]
+            return bad_value(name, index, float(part[place]))
     return ValueError(f"the sum of {name} is too large for float64; scale {name} down")
 
 
@@ -72,9 +73,14 @@ def check_followed(x: Any, name: str) -> None:
 
     if not hasattr(x, "detach"):  # of JAX's arrays nothing is known yet
         return
-    with suppress(RuntimeError):  # nor of torch's within torch.vmap
-        if not is_fine(x.detach()):
-            raise explain_foreign(x, [0] * len(x.shape), name)
+    try:
+        is_known_bad = not is_fine(x.detach())
+    except RuntimeError:
+        if not is_transformed(x):
+            raise
+        is_known_bad = False  # nor of torch's within torch.vmap
+    if is_known_bad:
+        raise explain_foreign(x, [0] * len(x.shape), name)
 
 
 def from_array(x: Any, home: Home, name: str) -> Source:
