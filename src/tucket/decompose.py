@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.arrays.home import namespace_of
-from tucket.arrays.model import ArrayTucker, deliver, hand_over, here
+from tucket.arrays.making import hand_over
+from tucket.arrays.model import ArrayTucker, deliver, here
 from tucket.blocks import as_index
 from tucket.fit import Fit, Run, Step
 from tucket.kernels.threads import check_workers, without_threads_of_blas

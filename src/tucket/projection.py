@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.arrays.home import check_array, home_of, is_traced
-from tucket.arrays.model import ArrayBlockTucker, deliver, project_abroad, traced_ltr
+from tucket.arrays.making import project_abroad, traced_ltr
+from tucket.arrays.model import ArrayBlockTucker, deliver
 from tucket.axes import by_mode
 from tucket.blocks import Blocks
 from tucket.collecting import collect, finest

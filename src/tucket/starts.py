@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tucket.arrays.home import namespace_of
-from tucket.arrays.model import project_abroad
+from tucket.arrays.making import project_abroad
 from tucket.blocks import Blocks
 from tucket.collecting import collect
 from tucket.levels import Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from tucket.arrays.home import (
     explain_followed,
     home_of,
     is_traced,
-    namespace_of,
     on_gpu,
     on_host,
     same_home,
@@ -41,10 +40,8 @@ __all__ = [
     "ArrayModel",
     "ArrayTucker",
     "deliver",
-    "hand_over",
     "here",
-    "project_abroad",
-    "traced_ltr",
+    "taken",
 ]
 
 
@@ -437,55 +434,9 @@ def deliver(model: Any, home: Home | None) -> Any:
     return ArrayTucker(core, tuple(factors), model.axes)
 
 
-def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker | None:
-    """Reduce an array on a GPU where it is, so that the host waits for nothing but to know that all went well.
-
-    None where that cannot be done, or went wrong: then the long way will say why.
-    """
-    if not isinstance(source, Foreign) or source.size > source.piece:
-        return None
-    tensor, home = on_gpu(source.array), source.home
-    if tensor is None or home is None:
-        return None
-    from tucket.kernels import gpu
-
-    whole_core, whole_weights, found = gpu.project(tensor, partition)
-    whole = parts = [whole_core, *whole_weights]
-    if dtype == np.float32:
-        parts = [part.float() for part in whole]
-    core, *weights = hand_over(parts, home)
-    model = ArrayBlockTucker(core, partition, tuple(weights), source.axes)
-    if not found.is_fine():
-        return None
-    if dtype == np.float32:
-        kept = [(part.isfinite() & ((part > 0) | (exact == 0))).all() for part, exact in zip(parts, whole)]
-        if not all(map(bool, kept)):
-            return None
-    return model
-
-
-def hand_over(parts: Iterable[Any], home: Home) -> list[Any]:
-    """Return arrays, of its own or tensors of torch's where it is, as a library has them."""
-    # each in memory of its own, since not every library takes what begins anywhere
-    return [part if namespace_of(part) is home.xp else taken(part.clone(), home) for part in parts]
-
-
 def taken(tensor: Any, home: Home) -> Any:
     """Return a tensor of torch's on a GPU as an array of another library, not copied."""
     from tucket.kernels.gpu import on_device_of
 
     with on_device_of(tensor):  # or torch does not hand it out
         return home.xp.from_dlpack(tensor)
-
-
-def traced_ltr(x: Any, home: Home, partition: Partition, dtype: np.dtype[Any]) -> ArrayBlockTucker:
-    """Reduce an array that is followed for a gradient or a compiled function: no value of it is looked at."""
-    core, marginals = pure.block_sums(home, x, partition)
-    core = core * 1  # never the user's own
-    weights = pure.project(home, marginals, partition)
-    if dtype == np.float32:
-        core, weights = (
-            home.xp.astype(core, home.xp.float32),
-            [home.xp.astype(each, home.xp.float32) for each in weights],
-        )
-    return ArrayBlockTucker(core, partition, tuple(weights))
