@@ -36,7 +36,7 @@ def kl(p: Any, q: Any) -> Any:
     """
     if is_traced(p) or is_traced(q):
         return pure.divergence(*_followed_pair(p, q))
-    if _is_abroad(p, q):
+    if _is_abroad(p=p, q=q):
         return max(0.0, foreign.divergence(*_pair_abroad(p, q))[0])
     first, second = _pair(p, q)
     return max(0.0, sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape)))
@@ -54,7 +54,7 @@ def relative_error(p: Any, q: Any) -> Any:
     """
     if is_traced(p) or is_traced(q):
         return pure.relative_error(*_followed_pair(p, q))
-    if _is_abroad(p, q):
+    if _is_abroad(p=p, q=q):
         there, part_of = _pair_abroad(p, q)
         residual, norm, _ = foreign.misfit(there, part_of, _unit(max(foreign.largest(there), foreign.largest(q))))
         return error_ratio(residual, norm)
@@ -82,7 +82,7 @@ def total_correlation(p: Any) -> float:
     """
     if is_traced(p):
         raise explain_followed(p, "p")
-    if _is_abroad(p):
+    if _is_abroad(p=p):
         return _total_correlation_abroad(p)
     tensor = check_values(_as_tensor(p, "p"), "p")
     axes = set(range(tensor.ndim))
@@ -127,12 +127,12 @@ def _entropy(p: NDArray[np.float64]) -> float:
     return -float((p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum())
 
 
-def _is_abroad(*arrays: Any) -> bool:
-    """Say whether an array is of another library, and not in the memory of the host."""
-    foreigners = [array for array in arrays if home_of(array) is not None]
-    for array in foreigners:
-        check_array(array, "the tensor")
-    return any(on_host(array) is None for array in foreigners)
+def _is_abroad(**arrays: Any) -> bool:
+    """Say whether an array is of another library, whose numbers must be real, and not in the memory of the host."""
+    for name, array in arrays.items():
+        if home_of(array) is not None:
+            check_array(array, name)
+    return any(home_of(array) is not None and on_host(array) is None for array in arrays.values())
 
 
 def _unit(largest: float) -> float:
@@ -141,7 +141,6 @@ def _unit(largest: float) -> float:
 
 
 def _total_correlation_abroad(p: Any) -> float:
-    check_array(p, "p")
     shape = tuple(p.shape)
     check_shape(shape, "p")
     unit = _unit(foreign.largest(p))
@@ -157,10 +156,8 @@ def _total_correlation_abroad(p: Any) -> float:
 
 def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
     """Return the first of two arrays that are in the same place, and what gives a part of the second."""
-    check_same_home(p, q, "p", "q")
-    check_shape_match(q, tuple(p.shape), "p", "q")
+    _check_pair(p, q)
     for array, name in ((p, "p"), (q, "q")):
-        check_array(array, name)
         if not foreign.is_fine(array):
             raise explain_foreign(array, [0] * len(array.shape), name)
     return p, lambda box: q[box]
@@ -168,15 +165,19 @@ def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 def _followed_pair(p: Any, q: Any) -> tuple[Home, Any, Any]:
     """Return two arrays of one library, of which one at least is followed, and where they are."""
-    check_same_home(p, q, "p", "q")
+    _check_pair(p, q)
     home = home_of(p)
     assert home is not None
     for array, name in ((p, "p"), (q, "q")):
         check_array(array, name)
-        check_shape(tuple(array.shape), name)
         check_followed(array, name)
-    check_shape_match(q, tuple(p.shape), "p", "q")
     return home, p, q
+
+
+def _check_pair(p: Any, q: Any) -> None:
+    check_same_home(p, q, "p", "q")
+    check_shape(tuple(p.shape), "p")
+    check_shape_match(q, tuple(p.shape), "p", "q")
 
 
 def _as_tensor(x: Any, name: str) -> NDArray[Any]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from tucket.arrays import pure
 from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
-from tucket.arrays.pure import as_float
 from tucket.kernels import foreign
 from tucket.metrics import kl
 from tucket.sources.dense import as_tensor, check_shape
@@ -51,7 +50,7 @@ def _as_floats(x: Any, name: str) -> Dense:
         return as_tensor(x, name).astype(np.float64, copy=False)
     check_array(x, name)
     check_shape(tuple(x.shape), name)
-    return as_float(home, x)
+    return pure.as_float(home, x)
 
 
 def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:

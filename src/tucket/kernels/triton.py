@@ -273,9 +273,7 @@ def write_rows(
     if table is not None:
         model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
     else:
-        code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
-        factor = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-        model = tl.load(core + group[:, None] * codes + code[None, :], mask=both, other=0) * factor[None, :]
+        model = model_of(core + group[:, None] * codes, code_of, of_column, column[None, :], inside[None, :])
     values = tl.load(weights + row, mask=there, other=0)[:, None] * model
     tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
 
