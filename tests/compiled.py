@@ -15,7 +15,8 @@ from tucket.kernels import triton as kernels
 
 TYPES = {
     **dict.fromkeys(("room", "apart", "per_unit", "table", "into", "found", "scale", "of_column", "weights"), "*fp64"),
-    **dict.fromkeys(("targets", "gram", "tolerance", "core"), "*fp64"),
+    **dict.fromkeys(("targets", "gram", "core"), "*fp64"),
+    "tolerance": "fp32",
     **dict.fromkeys(("cuts", "ends", "groups", "tables", "orders", "offsets", "pieces"), "*i64"),
     **dict.fromkeys(("rows", "places", "group_of", "sorted_columns", "code_of"), "*i32"),
     **dict.fromkeys(("n_rows", "columns", "stride", "step", "tiles", "codes", "stripes", "longest"), "i32"),
@@ -23,7 +24,7 @@ TYPES = {
 }
 ROWS = {"step": 1, "offsets": None, "UNIT": 1, "FAR": False, "R": 4, "N": 1024}
 SUMS = {**ROWS, "pieces": None, "sorted_columns": None, "apart": None, "per_unit": None}
-SUMS |= {"MANY": False, "SIGNED": True, "MOMENTS": 0}
+SUMS |= {"MANY": False, "SIGNED": True, "MOMENTS": 0, "FAST": False}
 TABLE = dict.fromkeys(("core", "code_of", "of_column"), None)
 ONES = dict.fromkeys(("n_rows", "columns", "stride", "tiles"), 1)
 LARGE = dict.fromkeys(("n_rows", "columns", "stride"), "i64")
@@ -35,11 +36,17 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
     "float32, units of 8": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "UNIT": 8}, ()),
     "float32, gaps": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "UNIT": 16, "offsets": "*i64"}, ()),
     "float32, odd": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2}, ()),
-    "float32, pieces": ("sum_rows", {"x": "*fp32", **SUMS, **PIECES, "KIND": 2}, ()),
+    "float32, pieces": ("sum_rows", {"x": "*fp32", **SUMS, **PIECES, "sorted_columns": None, "KIND": 2}, ()),
+    "float32, listed pieces": ("sum_rows", {"x": "*fp32", **SUMS, **PIECES, "KIND": 2}, ()),
     "float32, a band": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "apart": "*fp64"}, EVEN),
     "float32, one": ("sum_rows", {"x": "*fp32", **SUMS, **ONES, "KIND": 2}, ()),
     "float32, large": ("sum_rows", {"x": "*fp32", **SUMS, **LARGE, "KIND": 2, "FAR": True, "MANY": True}, ()),
     "float32, logarithms": ("sum_rows", {"x": "*fp32", **SUMS, "KIND": 2, "per_unit": "*fp64", "MOMENTS": 1}, EVEN),
+    "float32, fast logarithms": (
+        "sum_rows",
+        {"x": "*fp32", **SUMS, "KIND": 2, "per_unit": "*fp64", "MOMENTS": 1, "FAST": True},
+        EVEN,
+    ),
     "float16": ("sum_rows", {"x": "*fp16", **SUMS, "KIND": 2, "N": 2048}, EVEN),
     "bfloat16": ("sum_rows", {"x": "*bf16", **SUMS, "KIND": 2, "N": 2048}, EVEN),
     "float64": ("sum_rows", {"x": "*fp64", **SUMS, "KIND": 0, "R": 2}, EVEN),

@@ -30,23 +30,29 @@ __all__ = [
 ]
 
 
+TINY = 2.0**-90
+"""Mean of entries, in their unit, below which so many may be less than 2**-126 that it is felt in their logarithms."""
+
+
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
     """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
     tensor = _bytes(tensor)
     kind = kind_of(tensor.dtype)
     with on_device_of(tensor):
         sums = _sum(tensor, partition, unit, kind)
-        # perhaps a row or a logarithm was too much for float32, or what is left of logarithms is too little
-        if (kind == SINGLE and not _is_finite(sums)) or (kind != WIDE and _is_close(sums, unit)):
+        # perhaps a row or a logarithm was too much for float32, or too little
+        if (kind == SINGLE and not _is_finite(sums)) or (kind != WIDE and _is_too_rough(sums, unit)):
             sums = _sum(tensor, partition, unit, WIDE)
     return sums
 
 
-def _is_close(sums: Sums, unit: float | None) -> bool:
-    """Say whether the modes of a tensor know hardly anything of each other, by moments in a unit."""
+def _is_too_rough(sums: Sums, unit: float | None) -> bool:
+    """Say whether the modes of a tensor know hardly anything of each other, by moments in a unit, or it is all tiny."""
     total = float(sums.core.sum())
     if sums.moments is None or unit is None or not 0 < total < math.inf:
         return False
+    if total / unit < TINY * math.prod(len(marginal) for marginal in sums.marginals):
+        return True
     shares = (marginal[marginal > 0] / total for marginal in sums.marginals)
     apart = sum(float(share @ np.log(share)) for share in shares)
     return sums.moments.v_log_v / total - math.log(total / unit) - apart < CLOSE
@@ -209,6 +215,6 @@ def descend_rows(
     with on_device_of(rows):
         descend[(count,)](
             targets.contiguous(), gram.contiguous(), rows.contiguous(), found, rank, sweeps,
-            _number(tolerance, rows.device), N=width, num_warps=min(8, max(1, width // 128)),
+            tolerance, N=width, num_warps=min(8, max(1, width // 128)),
         )  # fmt: skip
     return found

@@ -29,6 +29,10 @@ WIDE, WHOLE, SINGLE = 0, 1, 2
 """How a tile is added up: in float64, in 32-bit integers, in float32. Tiles are added in float64 in any case."""
 
 
+FAST = torch.version.cuda is not None and isinstance(sum_rows, triton.JITFunction)
+"""Whether kernels are compiled for a GPU of NVIDIA's, and may use its instructions."""
+
+
 @lru_cache(maxsize=256)
 def tile_of(columns: int, rows: int, best: tuple[int, int, int]) -> dict[str, int]:
     """Return rows and columns of a tile, and the warps that work on it, like those that were measured to be fastest.
@@ -52,7 +56,7 @@ def _best(dtype: torch.dtype, kind: int, seen: Rows, moments: bool) -> tuple[int
     if kind == WIDE:
         return (1, 512, 4) if moments else (2, 1024, 4)
     if moments:
-        return 2, 256, 1
+        return (4, 512, 4) if dtype.itemsize == 4 else (4, 256, 1)
     if seen.multiple * dtype.itemsize < 16:
         return LOOSE
     if dtype.itemsize == 2 and -seen.columns % 2048 <= seen.columns // 10:
@@ -193,10 +197,10 @@ def _sum(
     room = new(sum(rooms))
     sum_rows[(programs,)](
         tensor, rows.sorted, plan.offsets, rows.cuts[band.first :] if band.first else rows.cuts,
-        columns.cuts if pieces else None, columns.sorted if pieces else None, room, row_sums, per_unit,
+        columns.cuts if pieces else None, columns.listed if pieces else None, room, row_sums, per_unit,
         rows.count, seen.columns // seen.unit, seen.stride, seen.step, tiles,
         KIND=kind, UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed,
-        MOMENTS=0 if per_unit is None else n_moments, **tile,
+        MOMENTS=0 if per_unit is None else n_moments, FAST=FAST and kind != WIDE, **tile,
     )  # fmt: skip
     checks, moments, by_row, by_chunk = room.split(rooms)
     table = by_chunk.reshape(-1, seen.columns)
@@ -211,7 +215,7 @@ def fold_blocks(table: torch.Tensor, columns: Places, into: torch.Tensor | None 
     new = partial(torch.empty, dtype=torch.float64, device=table.device)
     into = new(len(table) * columns.n_groups) if into is None else into
     by_piece = into if columns.n_chunks == columns.n_groups else new(len(table) * columns.n_chunks)
-    _fold_once(table, by_piece, columns.cuts, columns.longest, columns.sorted)
+    _fold_once(table, by_piece, columns.cuts, columns.longest, columns.listed)
     if by_piece is not into:
         _fold_once(by_piece.reshape(len(table), -1), into, columns.ends, columns.most)
     return into

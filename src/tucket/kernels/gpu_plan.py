@@ -46,7 +46,7 @@ PIECE = 1024
 ROOM = 1 << 25
 """Sums of chunks, in float64, that are held at a time."""
 
-SHORT, WIDE = 8, 128
+SHORT, WIDE = 16, 16
 """Rows of a chunk below which, and columns of a block from which, rows are added up before groups of them."""
 
 
@@ -133,6 +133,7 @@ class Places:
         locate[(self.n_chunks,)](
             self.sorted, self.group_of, self.cuts, self.groups, tables, orders, D=len(modes), C=CHUNK
         )
+        self.listed = None if _are_in_order(modes) else self.sorted  # None: they are in order as they are
 
     def bands(self, columns: int) -> list[Band]:
         """Return the chunks in bands, whose sums of rows of this length there is room for: mostly in one."""
@@ -196,6 +197,15 @@ def plan_of(tensor: torch.Tensor, partition: Partition) -> Plan:
             while len(_plans) > PLANS or (len(_plans) > 1 and sum(plan.size for plan in _plans.values()) > ENTRIES):
                 _plans.pop(next(iter(_plans)))
     return found
+
+
+def _are_in_order(modes: Sequence[Blocks]) -> bool:
+    """Say whether the indices of some modes, in all combinations, lie block by block as they are.
+
+    After the first mode with a block of several indices, which must be neighbours, no mode may be cut.
+    """
+    cut = next((mode for mode, blocks in enumerate(modes) if not blocks.is_whole), len(modes))
+    return all(blocks.contiguous for blocks in modes[cut : cut + 1]) and all(b.rank == 1 for b in modes[cut + 1 :])
 
 
 def _offsets(seen: Rows, device: torch.device) -> torch.Tensor:
