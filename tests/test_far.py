@@ -154,9 +154,8 @@ def test_nothing_that_is_recorded_looks_at_a_value() -> None:
     data = FarData(x, home)
     arrays = [torch.from_numpy(rng.random(extent)) for extent in ((2, 2, 2), (4, 2), (5, 2), (6, 2))]
     metric = [torch.ones(size, dtype=torch.float64) for size in x.shape]
-    total = float(x.sum())
     with Watch():
-        _sweep(data, metric, 5, *arrays)
-        _improve(data, total, *arrays)
+        _sweep(data, 5, *metric, *arrays)
+        _improve(data, *arrays)
     assert "mm" in seen
     assert not seen & {"_local_scalar_dense", "lift_fresh", "nonzero", "index", "index_put_", "is_nonzero"}

@@ -20,7 +20,8 @@ from tucket.kernels import foreign, plain  # noqa: E402
 from tucket.kernels import gpu as kernels  # noqa: E402
 from tucket.kernels import gpu_found as found_there  # noqa: E402
 from tucket.kernels import gpu_plan as plans  # noqa: E402
-from tucket.kernels.recorded import Recorded  # noqa: E402
+from tucket.kernels import recorded as recordings  # noqa: E402
+from tucket.kernels.recorded import Recorded, recording_of  # noqa: E402
 from tucket.updates.data import Data  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
@@ -512,6 +513,35 @@ def test_what_is_recorded_is_played_back() -> None:
             torch.testing.assert_close(result, expected)
 
 
+def test_recordings_are_kept_for_arrays_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "KEPT", 3)
+
+    def work(by: int, a: Any) -> tuple[Any, ...]:
+        return (by * a,)
+
+    for size in (3, 3, 3, 4, 3, 5, 6, 7, 3):
+        for by in (2, 5):
+            a = torch.rand(size, device=DEVICE)
+            torch.testing.assert_close(recording_of(work, (by,), a)[0], by * a)
+    assert len(recordings._kept.recordings) == 3
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_models_of_tensors_of_one_shape_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    tensors = [torch.from_numpy(rng.random((30, 20, 10)) ** power).to(DEVICE) for power in (1, 3, 9)]
+    found = [tk.ntd(x, 3, loss=loss, n_iter_max=9).loss for loss in ("kl", "ls") for x in tensors for _ in range(2)]
+    held = torch.cuda.memory_allocated()
+    monkeypatch.setattr("tucket.updates.far.LIGHT", 0)
+    plain = [tk.ntd(x, 3, loss=loss, n_iter_max=9).loss for loss in ("kl", "ls") for x in tensors for _ in range(2)]
+    assert found == pytest.approx(plain, rel=1e-9)
+    large = torch.rand((200, 100, 100), device=DEVICE)
+    monkeypatch.undo()
+    tk.ntd(large, 3, n_iter_max=3)
+    del large
+    assert torch.cuda.memory_allocated() < held + 2e7  # of a user's tensor nothing is kept but one copy
+
+
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
 def test_what_cannot_be_recorded_goes_on() -> None:
     calls = 0
@@ -519,9 +549,10 @@ def test_what_cannot_be_recorded_goes_on() -> None:
     def work(a: Any) -> tuple[Any, ...]:
         nonlocal calls
         calls += 1
+        found = (a * 3,)
         if calls == 2:
             raise torch.cuda.OutOfMemoryError
-        return (a * 3,)
+        return found
 
     recorded, x = Recorded(work), torch.ones(3, device=DEVICE)
     for _ in range(4):

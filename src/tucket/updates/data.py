@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -15,9 +16,12 @@ from tucket.kernels.threads import in_order
 from tucket.sources.dense import slabs
 from tucket.updates.algebra import Matrix, join, multiply, multiply_all, runs
 
-__all__ = ["Data"]
+__all__ = ["Data", "Work"]
 
 Result = TypeVar("Result")
+
+Work = Callable[..., tuple[Matrix, ...]]
+"""A function of data, numbers and arrays that looks at no value of an array."""
 
 PIECE = 1 << 17
 """Entries that are read at a time: as float64 they fit the second-level cache."""
@@ -122,9 +126,11 @@ class Data:
             yield slice(first, first + len(rows)), rows
             first += len(rows)
 
-    def repeated(self, work: Callable[..., tuple[Matrix, ...]]) -> Callable[..., tuple[Matrix, ...]]:
-        """Return a function from arrays to arrays as it is best called again and again."""
-        return work
+    def repeated(
+        self, work: Work, numbers: tuple[int, ...] = (), fixed: Sequence[Matrix] = ()
+    ) -> Callable[..., Sequence[Matrix]]:
+        """Return work on this tensor, numbers and arrays as a function of more arrays, to be called often."""
+        return partial(work, self, *numbers, *fixed)
 
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
         """Divide entries by those of a model, which may be overwritten; 0 where it has no mass to speak of.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tucket.arrays.home import namespace_of
@@ -48,7 +47,7 @@ class Divergence:
 
     def __init__(self, data: AnyData, total: float) -> None:
         self.data, self.total = data, total
-        self._improve = data.repeated(partial(_improve, data, total))
+        self._improve = data.repeated(_improve)
 
     def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
         """Yield the mixture that is given and ever better ones, with their divergence, which never rises.
@@ -70,13 +69,13 @@ class Divergence:
 
     def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
-        core, *better, divergence = self._improve(core, *factors)
-        return (core, better), distance_of(divergence)
+        core, *better, with_total = self._improve(core, *factors)
+        return (core, better), distance_of(float(with_total) - self.total)
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
         """Return the derivative of <R, Q> by the core and by each factor, and the divergence, in one pass."""
-        of_core, of_factors, divergence = _slopes(self.data, self.total, core, factors)
-        return of_core, of_factors, distance_of(divergence)
+        of_core, of_factors, with_total = _slopes(self.data, core, factors)
+        return of_core, of_factors, distance_of(float(with_total) - self.total)
 
     def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
         xp = namespace_of(now[0])
@@ -88,17 +87,15 @@ class Divergence:
         return core * (self.total / xp.sum(core)), [_share(move(a, b)) for a, b in zip(now[1], then[1])]
 
 
-def _improve(data: AnyData, total: float, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
-    """Return a better mixture, and the divergence from the one that is given."""
-    core_slopes, factor_slopes, divergence = _slopes(data, total, core, factors)
+def _improve(data: AnyData, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
+    """Return a better mixture, and the divergence from the one that is given, with the total added to it."""
+    core_slopes, factor_slopes, with_total = _slopes(data, core, factors)
     better = (_share(factor * slopes) for factor, slopes in zip(factors, factor_slopes))
-    return core * core_slopes, *better, divergence
+    return core * core_slopes, *better, with_total
 
 
-def _slopes(
-    data: AnyData, total: float, core: Matrix, factors: Sequence[Matrix]
-) -> tuple[Matrix, list[Matrix], Matrix]:
-    """Return the derivative of <R, Q> by the core and by each factor, and the divergence.
+def _slopes(data: AnyData, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:
+    """Return the derivative of <R, Q> by the core and by each factor, and the divergence with the total added to it.
 
     The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
     """
@@ -119,7 +116,7 @@ def _slopes(
     factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
     xp = namespace_of(core)
     mass = xp.sum(reshape(outer, (-1, inner.shape[1])), axis=0) @ xp.sum(inner, axis=0)
-    return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(logs) - total + mass
+    return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(logs) + mass
 
 
 def _ratio_sums(data: AnyData, split: int, outer: Matrix, inner: Matrix) -> tuple[Matrix, Matrix, Any]:

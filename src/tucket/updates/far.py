@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from tucket.blocks import Blocks
 from tucket.kernels.foreign import SLAB, bring_all
 from tucket.sources.dense import slabs
 from tucket.updates.algebra import Matrix, at_least, join, least_of, multiply, multiply_all, runs, share
-from tucket.updates.data import Data
+from tucket.updates.data import Data, Work
 from tucket.updates.nearest import eigenvalue_bound, nearest
 
 __all__ = ["AnyData", "FarData", "data_of"]
@@ -25,6 +26,9 @@ Result = TypeVar("Result")
 
 NOTHING, NOTHING_SINGLE = 1e-280, 1e-28
 """Entries of a model up to which a ratio to them could overflow, in float64 and in float32."""
+
+LIGHT = 1 << 22
+"""Entries up to which a tensor is copied for what is recorded: starting kernels takes longer than to copy it."""
 
 ROW_STEPS = 15
 """Steps for the rows of a factor where no compiled loop can take them entry after entry."""
@@ -139,13 +143,21 @@ class FarData:
             yield slice(first, first + rows.shape[0]), rows
             first += rows.shape[0]
 
-    def repeated(self, work: Callable[..., tuple[Matrix, ...]]) -> Callable[..., Sequence[Matrix]]:
-        """Return a function from arrays to arrays as it is best called again and again: on a GPU it is recorded."""
-        if on_gpu(self.tensor) is None:
-            return work
-        from tucket.kernels.recorded import Recorded
+    def repeated(
+        self, work: Work, numbers: tuple[int, ...] = (), fixed: Sequence[Matrix] = ()
+    ) -> Callable[..., Sequence[Matrix]]:
+        """Return work on this tensor, with some numbers and arrays, as a function of more arrays, to be called often.
 
-        return Recorded(work)
+        On a GPU it is recorded, for a small tensor so that it can be played back with others like it.
+        """
+        if on_gpu(self.tensor) is None:
+            return partial(work, self, *numbers, *fixed)
+        from tucket.kernels.recorded import Recorded, recording_of
+
+        if self.size > LIGHT:
+            return Recorded(partial(work, self, *numbers, *fixed))
+        known = work, numbers, replace(self, tensor=None)
+        return lambda *arrays: recording_of(_anew, known, self.tensor, *fixed, *arrays)
 
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, Matrix]:
         """Divide entries by those of a model; 0 where it has no mass to speak of.
@@ -166,6 +178,11 @@ class FarData:
 
             return gpu.descend_rows(targets, gram, rows, sweeps, tolerance)
         return nearest(targets, lambda some: some @ gram, eigenvalue_bound(gram), rows, ROW_STEPS)[0]
+
+
+def _anew(work: Work, numbers: tuple[int, ...], blank: FarData, tensor: Any, *arrays: Matrix) -> tuple[Matrix, ...]:
+    """Do some work on another tensor than the one that it was recorded with."""
+    return work(replace(blank, tensor=tensor), *numbers, *arrays)
 
 
 AnyData = Data | FarData

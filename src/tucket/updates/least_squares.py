@@ -45,8 +45,8 @@ class LeastSquares:
     def __init__(self, data: AnyData, metric: Sequence[Matrix]) -> None:
         self.data, self.metric = data, metric
         self.norm = data.square_sum(metric)
-        self._first_sweep = partial(_sweep, data, metric, FIRST_STEPS)
-        self._sweep = data.repeated(partial(_sweep, data, metric, CORE_STEPS))
+        self._first_sweep = data.repeated(_sweep, (FIRST_STEPS,), metric)
+        self._sweep = data.repeated(_sweep, (CORE_STEPS,), metric)
 
     def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
         """Yield ever better models, and their squared distance, which never rises.
@@ -88,8 +88,13 @@ def _contract(data: AnyData, metric: Sequence[Matrix], factors: dict[int, Matrix
     return weigh(result, {mode: weights for mode, weights in enumerate(metric) if mode not in factors})
 
 
-def _sweep(data: AnyData, metric: Sequence[Matrix], steps: int, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
-    """Improve every factor once, and the core with each; return them, and what `_State` has of their distance."""
+def _sweep(data: AnyData, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
+    """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
+
+    The arrays are the metric, the core and the factors.
+    """
+    count = len(data.shape)
+    metric, core, factors = arrays[:count], arrays[count], arrays[count + 1 :]
     grams = [factor.T @ factor for factor in factors]
     state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps)
     for some, others in halves(range(core.ndim), state.shrink):
