@@ -391,9 +391,14 @@ def test_total_correlation(make: Make, x: NDArray[np.float32], monkeypatch: pyte
     monkeypatch.setattr("tucket.metrics.on_host", lambda _: None)
     assert tk.metrics.total_correlation(make(x)) == pytest.approx(expected, rel=1e-5)
     assert tk.metrics.total_correlation(make(x * np.float32(1e30))) == pytest.approx(expected, rel=1e-5)
+    assert tk.metrics.total_correlation(make(1e30 * x.astype(np.float64))) == pytest.approx(expected, rel=1e-5)
+    assert tk.metrics.total_correlation(make(np.arange(3.0))) == pytest.approx(0, abs=1e-6)
     assert tk.metrics.total_correlation(make(0 * x)) == 0
     with pytest.raises(ValueError, match=r"p\[0, 0, 1\] is -"):
         tk.metrics.total_correlation(make(np.where(x == x[0, 0, 1], -x, x)))
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"p\[1\] is"):
+            tk.metrics.total_correlation(make(np.array([1.0, bad, 2.0])))
 
 
 @pytest.mark.parametrize("loss", ["kl", "ls"])

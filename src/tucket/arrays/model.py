@@ -384,9 +384,10 @@ class ArrayTucker(ArrayModel):
         """Return the part of the tensor that ints, slices and `...` ask for; no more is computed."""
         rows, kept = parse_index(index, self.shape)
         part, xp = self.core, self.home.xp
-        for mode, (factor, some) in enumerate(zip(self.factors, rows)):
-            chosen = xp.take(factor, self.home.take(np.arange(factor.shape[0])[some]), axis=0)
-            part = xp.moveaxis(xp.tensordot(chosen, part, axes=((1,), (mode,))), 0, mode)
+        with self.home.exact():
+            for mode, (factor, some) in enumerate(zip(self.factors, rows)):
+                chosen = xp.take(factor, self.home.take(np.arange(factor.shape[0])[some]), axis=0)
+                part = xp.moveaxis(xp.tensordot(chosen, part, axes=((1,), (mode,))), 0, mode)
         return part[kept]
 
 

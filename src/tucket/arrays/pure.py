@@ -27,6 +27,7 @@ __all__ = [
     "project",
     "relative_error",
     "square_sum",
+    "total_correlation",
 ]
 
 INDICATOR = 1 << 22
@@ -143,6 +144,22 @@ def square_sum(home: Home, p: Any, q: Any, scale: float = 1.0) -> Any:
     """Return the sum of the squares of a difference over a scale; q may be None, for zero."""
     difference = as_float(home, p) if q is None else as_float(home, p) - as_float(home, q)
     return home.xp.sum((difference / scale) ** 2)
+
+
+def total_correlation(home: Home, p: Any) -> Any:
+    """Return the total correlation and the least entry, in one array: no numbers, if an entry is none."""
+    xp, top = home.xp, home.xp.max(p)
+    p = p / top  # a sum of entries up to 1 cannot overflow
+    total = xp.sum(p)
+    found = _v_log_v_sum(home, p / total)
+    for mode in range(p.ndim):
+        others = tuple(other for other in range(p.ndim) if other != mode)
+        found = found - _v_log_v_sum(home, (xp.sum(p, axis=others) if others else p) / total)
+    return xp.stack([found, xp.min(p)])
+
+
+def _v_log_v_sum(home: Home, p: Any) -> Any:
+    return home.xp.sum(p * home.xp.log(home.xp.where(p > 0, p, 1.0)))
 
 
 def moments(home: Home, x: Any, unit: float) -> tuple[float, float]:
