@@ -217,15 +217,20 @@ def test_modes_that_know_hardly_anything_of_each_other(dtype: str) -> None:
     assert found.moments.v_log_v == pytest.approx(expected.moments.v_log_v, rel=1e-13)
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [("f4", 1e-41), ("f8", 1e-305)])
+@pytest.mark.parametrize(("dtype", "scale"), [("f4", 1e-38), ("f4", 1e-41), ("f8", 1e-305), ("f8", 1e-314)])
 def test_logarithms_of_the_smallest_numbers(dtype: str, scale: float) -> None:
     x = (scale * (1 + np.random.default_rng(0).random((3, 40)) ** 9)).astype(dtype)
     partition = tk.Partition.uniform(x.shape, 2)
-    found = kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1.0).moments
-    expected = plain.block_sums(x.astype(np.float64), partition.modes, 1.0).moments
-    assert found is not None
-    assert expected is not None
-    assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-5, abs=0)
+    tensor = torch.from_numpy(x).to(DEVICE)
+    for unit in (1.0, 2.0 ** max(-1022, round(float(np.log2(scale))))):
+        found = kernels.block_sums(tensor, partition, unit).moments
+        expected = plain.block_sums(x.astype(np.float64), partition.modes, unit).moments
+        assert found is not None
+        assert expected is not None
+        assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-5, abs=0)
+    model = tk.ltr(x.astype(np.float64), blocks=partition)
+    core, *weights = (torch.from_numpy(part.copy()).to(DEVICE) for part in (model.core, *model.weights))
+    assert kernels.divergence_of(tensor, partition, core, weights) == pytest.approx(model.kl(x), rel=1e-5, abs=0)
 
 
 def test_few_rows_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

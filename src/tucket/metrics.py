@@ -136,8 +136,8 @@ def _is_abroad(**arrays: Any) -> bool:
 
 
 def _unit(largest: float) -> float:
-    """Return a power of two of the size of the largest entry."""
-    return 2.0 ** round(math.log2(largest)) if 0 < largest < math.inf else 1.0
+    """Return a power of two of the size of the largest entry, as far as it has an inverse."""
+    return 2.0 ** max(-1022, round(math.log2(largest))) if 0 < largest < math.inf else 1.0
 
 
 def _total_correlation_abroad(p: Any) -> float:

@@ -31,7 +31,7 @@ __all__ = [
 
 
 TINY = 2.0**-90
-"""Mean of entries, in their unit, below which so many may be less than 2**-126 that it is felt in their logarithms."""
+"""Mean of entries, as they are or in their unit, below which so many may be too small for float32 that it is felt."""
 
 
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
@@ -51,7 +51,7 @@ def _is_too_rough(sums: Sums, unit: float | None) -> bool:
     total = float(sums.core.sum())
     if sums.moments is None or unit is None or not 0 < total < math.inf:
         return False
-    if total / unit < TINY * math.prod(len(marginal) for marginal in sums.marginals):
+    if total < TINY * max(1.0, unit) * math.prod(len(marginal) for marginal in sums.marginals):
         return True
     shares = (marginal[marginal > 0] / total for marginal in sums.marginals)
     apart = sum(float(share @ np.log(share)) for share in shares)
@@ -87,7 +87,8 @@ def divergence_of(
     """Return the divergence of a tensor from a model; None if the tensor is not fit for that, or sums are too large."""
     for kind in (kind_of(tensor.dtype), WIDE):
         found, low, total = divergence(tensor, partition, core, weights, kind).tolist()
-        if kind == WIDE or not (low >= 0 and found < CLOSE * total):
+        is_rough = low >= 0 and (found < CLOSE * total or total < TINY * tensor.numel())
+        if kind == WIDE or not is_rough:
             break
     return max(0.0, found) if math.isfinite(found) and low >= 0 else None
 
@@ -100,7 +101,7 @@ def divergence(
     with on_device_of(tensor):
         # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
         size = torch.frexp(core.sum(dtype=torch.float64)).exponent - round(math.log2(tensor.numel()))
-        per_unit = torch.exp2(-size.double()).reshape(1)
+        per_unit = torch.exp2(-size.double().clamp(min=-1022)).reshape(1)
         plan = plan_of(tensor, partition)
         found, order = Found(tensor, plan, kind, per_unit, 1), plan.seen.order
         total, vectors = core.permute(order).double(), [weights[mode].double() for mode in order]
