@@ -399,6 +399,8 @@ def test_total_correlation(make: Make, x: NDArray[np.float32], monkeypatch: pyte
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"p\[1\] is"):
             tk.metrics.total_correlation(make(np.array([1.0, bad, 2.0])))
+    with pytest.raises(ValueError, match=r"p\[0, 0\] is -1"):
+        tk.metrics.total_correlation(make(-np.ones((2, 3))))
 
 
 @pytest.mark.parametrize("loss", ["kl", "ls"])

@@ -134,7 +134,7 @@ def test_sums_for_a_divergence() -> None:
             weights[0] *= 1.5  # no longer shares of a block
             core /= 1.5
             tensor = torch.from_numpy(x.copy()).to(DEVICE)
-            found, low, total = kernels.divergence(tensor, partition, core, weights, found_there.WIDE).tolist()
+            found, low, total, _ = kernels.divergence(tensor, partition, core, weights, found_there.WIDE).tolist()
             assert low == 0
             assert total == pytest.approx(x.sum())
             assert found == pytest.approx(model.kl(x), rel=1e-9)
@@ -231,6 +231,20 @@ def test_logarithms_of_the_smallest_numbers(dtype: str, scale: float) -> None:
     model = tk.ltr(x.astype(np.float64), blocks=partition)
     core, *weights = (torch.from_numpy(part.copy()).to(DEVICE) for part in (model.core, *model.weights))
     assert kernels.divergence_of(tensor, partition, core, weights) == pytest.approx(model.kl(x), rel=1e-5, abs=0)
+
+
+@pytest.mark.parametrize(("dtype", "scale", "far"), [("f4", 1e30, 1e-30), ("f4", 1.0, 1e-39), ("u2", 1e3, 1e-39)])
+def test_the_divergence_of_a_model_far_below_is_exact(dtype: str, scale: float, far: float) -> None:
+    x = np.where(np.eye(30), scale * np.random.default_rng(0).random((30, 30)), 0).astype(dtype)
+    model = tk.ltr(far * np.ones((30, 30)), 2, blocks="uniform")
+    core, *weights = (torch.from_numpy(part.copy()).to(DEVICE) for part in (model.core, *model.weights))
+    tensor = torch.from_numpy(x).to(DEVICE)
+    assert kernels.divergence_of(tensor, model.partition, core, weights) == pytest.approx(model.kl(x), rel=1e-6)
+    found = kernels.block_sums(tensor, model.partition, far).moments
+    expected = plain.block_sums(x.astype(np.float64), model.partition.modes, far).moments
+    assert found is not None
+    assert expected is not None
+    assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-6)
 
 
 def test_few_rows_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,6 +546,24 @@ def test_recordings_are_kept_for_arrays_of_one_kind(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_entries_of_recordings_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "ENTRIES", 100)
+    for size in (20, 30, 60, 30):
+        for _ in range(3):
+            recording_of(lambda a: (3 * a,), (), torch.ones(size, device=DEVICE))
+        assert sum(each.size for each in recordings._kept.recordings.values()) <= 100
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
+def test_what_is_recorded_without_gradients_is_played_back_with_them() -> None:
+    recorded, x = Recorded(lambda a: (a * 3,)), torch.ones(3, device=DEVICE)
+    with torch.inference_mode():
+        for _ in range(3):
+            recorded(x)
+    assert float(recorded(x)[0].sum()) == 9
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
 def test_models_of_tensors_of_one_shape_are_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     tensors = [torch.from_numpy(rng.random((30, 20, 10)) ** power).to(DEVICE) for power in (1, 3, 9)]
@@ -544,7 +576,7 @@ def test_models_of_tensors_of_one_shape_are_their_own(monkeypatch: pytest.Monkey
     monkeypatch.undo()
     tk.ntd(large, 3, n_iter_max=3)
     del large
-    assert torch.cuda.memory_allocated() < held + 2e7  # of a user's tensor nothing is kept but one copy
+    assert torch.cuda.memory_allocated() < held + 2e7  # of a user's tensor nothing is kept but copies
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
@@ -560,9 +592,9 @@ def test_what_cannot_be_recorded_goes_on() -> None:
         return found
 
     recorded, x = Recorded(work), torch.ones(3, device=DEVICE)
-    for _ in range(4):
+    for call in range(1, 7):
         assert float(recorded(x)[0].sum()) == 9
-    assert recorded.graph is None
+        assert (recorded.graph is None) == (recorded.size == 0) == (call < 4)
     assert float(torch.rand(1 << 20, device=DEVICE).sum()) > 0
 
 

@@ -148,14 +148,14 @@ def square_sum(home: Home, p: Any, q: Any, scale: float = 1.0) -> Any:
 
 def total_correlation(home: Home, p: Any) -> Any:
     """Return the total correlation and the least entry, in one array: no numbers, if an entry is none."""
-    xp, top = home.xp, home.xp.max(p)
-    p = p / top  # a sum of entries up to 1 cannot overflow
+    xp, least = home.xp, home.xp.min(p)
+    p = p / xp.max(p)  # a sum of entries up to 1 cannot overflow
     total = xp.sum(p)
     found = _v_log_v_sum(home, p / total)
     for mode in range(p.ndim):
         others = tuple(other for other in range(p.ndim) if other != mode)
         found = found - _v_log_v_sum(home, (xp.sum(p, axis=others) if others else p) / total)
-    return xp.stack([found, xp.min(p)])
+    return xp.stack([found, least])
 
 
 def _v_log_v_sum(home: Home, p: Any) -> Any:

@@ -30,8 +30,9 @@ __all__ = [
 ]
 
 
-TINY = 2.0**-90
-"""Mean of entries, as they are or in their unit, below which so many may be too small for float32 that it is felt."""
+TINY, HUGE = 2.0**-90, 2.0**127
+"""Mean of entries, as they are or in their unit, below which so many may be too small for float32 that it is felt;
+and their total in that unit from which one of them may be too large for it."""
 
 
 def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
@@ -51,7 +52,8 @@ def _is_too_rough(sums: Sums, unit: float | None) -> bool:
     total = float(sums.core.sum())
     if sums.moments is None or unit is None or not 0 < total < math.inf:
         return False
-    if total < TINY * max(1.0, unit) * math.prod(len(marginal) for marginal in sums.marginals):
+    count = math.prod(len(marginal) for marginal in sums.marginals)
+    if total < TINY * max(1.0, unit) * count or total / HUGE >= unit:
         return True
     shares = (marginal[marginal > 0] / total for marginal in sums.marginals)
     apart = sum(float(share @ np.log(share)) for share in shares)
@@ -86,9 +88,9 @@ def divergence_of(
 ) -> float | None:
     """Return the divergence of a tensor from a model; None if the tensor is not fit for that, or sums are too large."""
     for kind in (kind_of(tensor.dtype), WIDE):
-        found, low, total = divergence(tensor, partition, core, weights, kind).tolist()
-        is_rough = low >= 0 and (found < CLOSE * total or total < TINY * tensor.numel())
-        if kind == WIDE or not is_rough:
+        found, low, total, in_unit = divergence(tensor, partition, core, weights, kind).tolist()
+        is_rough = found < CLOSE * total or total < TINY * tensor.numel() or in_unit >= HUGE
+        if kind == WIDE or low < 0 or not is_rough:
             break
     return max(0.0, found) if math.isfinite(found) and low >= 0 else None
 
@@ -96,7 +98,10 @@ def divergence_of(
 def divergence(
     tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor], kind: int
 ) -> torch.Tensor:
-    """Set the divergence of a tensor from a model under way: that, the least entry if below 0, and the total."""
+    """Set the divergence of a tensor from a model under way: that, the least entry if below 0, and the total.
+
+    Then the total in a unit of the size of the model's entries.
+    """
     tensor = _bytes(tensor)
     with on_device_of(tensor):
         # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
@@ -112,7 +117,7 @@ def divergence(
         low, moment = found.checked[0], found.packed[-2]
         mass = sums.sum()
         rest = total - mass - torch.stack([each.sum() for each in logs]).sum()
-        return torch.stack((moment * math.log(2.0) + rest, low, mass))
+        return torch.stack((moment * math.log(2.0) + rest, low, mass, mass * per_unit[0]))
 
 
 def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], Found]:

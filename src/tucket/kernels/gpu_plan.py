@@ -163,9 +163,10 @@ class Plan:
         self.columns = Places(inner, device, PIECE)
         self.size = self.rows.count + self.columns.count + sum(seen.shape)
         self.rows_first: Plan | None = None  # how sums of rows are summed further, where these are taken first
-        if n_rows < SHORT * self.rows.n_chunks and WIDE * self.columns.n_chunks <= self.columns.count:
+        n_pieces = self.columns.n_chunks
+        if n_rows < SHORT * self.rows.n_chunks and WIDE * n_pieces <= self.columns.count and n_rows * n_pieces <= ROOM:
             self.all_rows = Places([Blocks.uniform(n_rows, 1)], device, longest)
-            pieces = Blocks.from_starts(self.columns.n_chunks, self.columns.bounds[:-1])
+            pieces = Blocks.from_starts(n_pieces, self.columns.bounds[:-1])
             sums = torch.empty((pieces.size, *seen.shape[: seen.split]), device="meta")
             self.rows_first = Plan(Rows.of(sums.shape, sums.stride()), Partition((pieces, *outer)), device)
             self.size += n_rows + self.rows_first.size

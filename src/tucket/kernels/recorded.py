@@ -21,18 +21,26 @@ _recording = Lock()
 class Recorded:
     """A function from arrays to arrays that looks at none of them: recorded at its second call, then played back.
 
-    Hundreds of small kernels then start as one, and the host is no longer what they wait for.
+    Hundreds of small kernels then start as one, and the host is no longer what they wait for. Where that fails it is
+    tried again at the fourth call, the eighth, and so on.
     """
 
     def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
         self.work, self.calls = work, 0
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.given: Sequence[torch.Tensor] = ()
+
+    @property
+    def size(self) -> int:
+        """Entries of the arrays that it keeps to be played back with."""
+        return sum(array.numel() for array in self.given)
 
     def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
         """Do the work."""
         self.calls += 1
         with on_device_of(arrays[0]):
-            if self.calls == 2 and arrays[0].is_cuda:
+            is_due = self.graph is None and self.calls > 1 and self.calls.bit_count() == 1
+            if is_due and arrays[0].is_cuda:
                 with suppress(RuntimeError), _recording:  # such as too little memory: then it goes on as it did
                     self.graph = self._record(arrays)
             if self.graph is None:
@@ -44,16 +52,18 @@ class Recorded:
 
     def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
         here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
-        self.given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside), _capturing(graph, pool):
-            self.found = self.work(*self.given)
-        here.wait_stream(aside)
+        with torch.inference_mode(False), torch.no_grad():  # it may be played back in another mode than this
+            given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
+            aside.wait_stream(here)
+            with torch.cuda.stream(aside), _capturing(graph, pool):
+                found = self.work(*given)
+            here.wait_stream(aside)
+        self.given, self.found = given, found
         return graph
 
 
-KEPT = 16
-"""Recordings that a thread keeps."""
+KEPT, ENTRIES = 16, 1 << 24
+"""Recordings that a thread keeps, and entries of all arrays that they keep."""
 
 _kept = local()
 
@@ -69,9 +79,10 @@ def recording_of(
     key = work, known, *((array.shape, array.stride(), array.dtype, array.device) for array in arrays)
     found = recordings.pop(key, None) or Recorded(partial(work, *known))
     recordings[key] = found  # the last that was used comes last
-    while len(recordings) > KEPT:
+    results = found(*arrays)
+    while len(recordings) > KEPT or sum(each.size for each in recordings.values()) > ENTRIES:
         recordings.pop(next(iter(recordings)))
-    return found(*arrays)
+    return results
 
 
 _studios = local()
