@@ -16,6 +16,7 @@ import tucket as tk
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from tucket.arrays.making import _is_kept  # noqa: E402
 from tucket.kernels import foreign, plain  # noqa: E402
 from tucket.kernels import gpu as kernels  # noqa: E402
 from tucket.kernels import gpu_found as found_there  # noqa: E402
@@ -370,9 +371,18 @@ def test_one_entry_may_be_a_long_row() -> None:
     assert plans.Rows.of((3_000_000_000,), (0,)).far
 
 
-@pytest.mark.parametrize("room", [64, 700])
+def test_what_float32_cannot_hold_is_noticed() -> None:
+    for entry, is_kept in ((0.0, True), (1e-30, True), (1e30, True), (1e-50, False), (1e39, False)):
+        whole = [
+            torch.ones((2, 2), dtype=torch.float64, device=DEVICE),
+            torch.tensor([1.0, entry], dtype=torch.float64, device=DEVICE),
+        ]
+        assert _is_kept(whole, [part.float() for part in whole]) == is_kept
+
+
+@pytest.mark.parametrize("room", [64, 200])
 @pytest.mark.parametrize(
-    ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((40, 7, 5), (3, 7, 2)), ((300,), (2,))]
+    ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((12, 7, 5), (3, 7, 2)), ((300,), (2,))]
 )
 def test_sums_that_are_taken_band_by_band(
     shape: tuple[int, ...], rank: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch

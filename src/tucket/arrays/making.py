@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,15 @@ def project_abroad(source: Any, partition: Partition, dtype: np.dtype[Any]) -> A
     model = ArrayBlockTucker(core, partition, tuple(weights), source.axes)
     if not found.is_fine():
         return None
-    if dtype == np.float32:
-        kept = [(part.isfinite() & ((part > 0) | (exact == 0))).all() for part, exact in zip(parts, whole)]
-        if not all(map(bool, kept)):
-            return None
-    return model
+    return None if dtype == np.float32 and not _is_kept(whole, parts) else model
+
+
+def _is_kept(whole: Sequence[Any], parts: Sequence[Any]) -> bool:
+    """Say whether tensors of torch's have lost nothing in a narrower type, none beyond its range and none to zero."""
+    from torch import cat
+
+    exact, found = (cat([each.reshape(-1) for each in some]) for some in (whole, parts))
+    return bool((found.isfinite() & ((found > 0) | (exact == 0))).all())
 
 
 def hand_over(parts: Iterable[Any], home: Home) -> list[Any]:
