@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib import pyplot
 from numpy.typing import NDArray
 
 import tucket as tk
@@ -232,6 +233,7 @@ def test_what_is_done_on_the_host(make: Make, x: NDArray[np.float32], tmp_path: 
     assert [block.mass for block in model.blocks(0)] == pytest.approx([block.mass for block in expected.blocks(0)])
     assert bring(model.astype(np.float32).core).dtype == np.float32
     assert len(model.plot().axes) == len(expected.plot().axes)
+    pyplot.close("all")
     tk.plot.blocks(model, 1)
     tk.plot.core(model)
     tk.plot.slices(make(x), model)
@@ -247,11 +249,37 @@ def test_float32_models(make: Make, x: NDArray[np.float32]) -> None:
     assert bring(model.to_tensor()).dtype == np.float32
 
 
-def test_bfloat16(x: NDArray[np.float32]) -> None:
-    rounded = torch.from_numpy(x).bfloat16()
-    model: Any = tk.ltr(rounded, 2, blocks="uniform")
-    close(model.to_tensor(), tk.ltr(rounded.double().numpy(), 2, blocks="uniform").to_tensor())
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_bfloat16(library: str, x: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the memory of the host it is as good as float32, whose exponents it has."""
+    rounded: Any = torch.from_numpy(x + 100).bfloat16()
+    if library == "jax":
+        rounded = jax.device_put(x + 100, jax.devices("cpu")[0]).astype("bfloat16")
+    exact = bring(rounded)
+    assert exact.dtype == np.float32
+    model, expected = tk.ltr(rounded, 2), tk.ltr(exact, 2)
+    close(model.to_tensor(), expected.to_tensor())
+    assert model.kl(rounded) == pytest.approx(expected.kl(exact), rel=1e-3)
+    assert tk.ltr(rounded, retain=1.0).rank == tk.ltr(exact, retain=1.0).rank
+    assert tk.ntd(rounded, 2).loss == pytest.approx(tk.ntd(exact, 2).loss, rel=1e-6)
+    assert tk.metrics.relative_error(rounded, 0 * rounded) == 1
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
     assert tk.collect(rounded, 2).kernel == "array API"
+    close(tk.ltr(rounded, blocks=model.partition).to_tensor(), expected.to_tensor())
+
+
+@pytest.mark.usefixtures("where")
+def test_ntd_starts_from_parts_where_they_are(make: Make, x: NDArray[np.float32]) -> None:
+    core, factors = tk.ltr(make(x), 2)
+    expected = tk.ntd(x, init=tk.ltr(x, 2), n_iter_max=3).loss
+    assert tk.ntd(make(x), init=(core, factors), n_iter_max=3).loss == pytest.approx(expected, rel=0.02)
+    device = strict.Device("device1")
+    core, factors = tk.ltr(strict.asarray(x, device=device), 2)
+    assert tk.ntd(strict.asarray(x, device=device), init=(core, factors), n_iter_max=3).loss > 0
+    with pytest.raises(TypeError, match=r"init: core is followed, .* give core\.detach\(\)"):
+        tk.ntd(x, init=(torch.ones((2, 2, 2), requires_grad=True), factors))
+    with pytest.raises(TypeError, match=r"core is a sparse tensor of torch's"):
+        tk.Tucker(torch.eye(2).to_sparse(), [np.ones((3, 2))] * 2)
 
 
 def test_jax_compiles_and_differentiates(x: NDArray[np.float32]) -> None:
@@ -405,7 +433,8 @@ def test_total_correlation(make: Make, x: NDArray[np.float32], monkeypatch: pyte
 
 @pytest.mark.parametrize("loss", ["kl", "ls"])
 @pytest.mark.parametrize("scale", [1e-30, 1e9])
-def test_ntd_without_float64(scale: float, loss: Any) -> None:
+def test_ntd_without_float64(scale: float, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
     x = np.float32(scale) * np.random.default_rng(0).random((6, 7, 8), np.float32)
     fit = tk.ntd(jax.numpy.asarray(x, jax.numpy.bfloat16), 2, loss=loss)
     expected = tk.ntd(x, 2, loss=loss)

@@ -119,6 +119,7 @@ def test_sums_of_many_entries_in_float32(run: int, monkeypatch: pytest.MonkeyPat
     blocks = tk.Partition.uniform((300_000, 2), (1, 2))
     core = jax.jit(lambda a: tk.ltr(a, blocks=blocks).core)(jax.numpy.full((300_000, 2), 0.1))
     np.testing.assert_allclose(core, [[3e4, 3e4]], rtol=1e-6)
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
     rounded = jax.numpy.full((300_000,), 0.1).astype("bfloat16")
     assert tk.collect(rounded, (1,)).total == pytest.approx(3e5 * float(rounded[0]), rel=1e-6)
     free = np.random.default_rng(0).integers(0, 3, 1000)
@@ -126,8 +127,9 @@ def test_sums_of_many_entries_in_float32(run: int, monkeypatch: pytest.MonkeyPat
     np.testing.assert_array_equal(sums, np.bincount(free))
 
 
-def test_a_close_model_in_float32() -> None:
+def test_a_close_model_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of logarithms of float32 nothing would be left."""
+    monkeypatch.setattr("tucket.sources.foreign.on_host", lambda _: None)
     rng = np.random.default_rng(0)
     x = np.multiply.outer(1 + rng.random(200), 1 + rng.random(300)).astype(np.float32)
     rounded = jax.numpy.asarray(x).astype("bfloat16")
@@ -230,6 +232,44 @@ def test_arrays_that_are_shared_out(x: NDArray[np.float32]) -> None:
     assert tk.ltr(other, 2).core.device == jax.devices()[1]
     with pytest.raises(ValueError, match="bring one to the other"):
         tk.ltr(other, 2).kl(jax.numpy.asarray(x))
+
+
+@pytest.mark.skipif(len(jax.devices()) < 2, reason="there is but one device")
+def test_arrays_that_are_shared_out_explicitly(x: NDArray[np.float32]) -> None:
+    kinds, spec = (jax.sharding.AxisType.Explicit,), jax.sharding.PartitionSpec
+    mesh = jax.make_mesh((2,), ("part",), devices=jax.devices()[:2], axis_types=kinds)
+    array = jax.device_put(jax.numpy.asarray(x), jax.sharding.NamedSharding(mesh, spec("part")))
+    for call in (lambda a: tk.ltr(a, 2), lambda a: tk.collect(a, 2), lambda a: tk.ntd(a, 2), tk.geometry.eta):
+        with pytest.raises(TypeError, match=r"x is shared out by JAX along axes of type Explicit .* needs Auto; give"):
+            call(array)
+    with pytest.raises(TypeError, match=r"p is shared out by JAX along axes of type Explicit"):
+        tk.metrics.total_correlation(array)
+    whole = jax.device_put(jax.numpy.asarray(x), jax.sharding.NamedSharding(mesh, spec()))
+    assert tk.ltr(whole, 2).kl(whole) == pytest.approx(tk.ltr(x, 2).kl(x), rel=1e-4)
+
+
+def test_models_within_functions_that_torch_transforms(x: NDArray[np.float32]) -> None:
+    given = torch.from_numpy(x).double()
+    model: Any = tk.ltr(given, 2)
+    for measure in (model.kl, model.relative_error, lambda a: (model.to_tensor() * a).sum()):
+        followed = given.clone().requires_grad_()
+        measure(followed).backward()
+        torch.testing.assert_close(torch.func.grad(measure)(given), followed.grad)
+    slope = torch.func.grad(lambda a: (tk.ltr(given, 2).to_tensor() * a).sum())(given)
+    torch.testing.assert_close(slope, model.to_tensor())
+
+
+def test_gradients_go_through_casts(x: NDArray[np.float32]) -> None:
+    followed = torch.from_numpy(x).double().requires_grad_()
+    model: Any = tk.ltr(followed, 2, blocks="uniform")
+    for dtype, kind in (("float32", torch.float32), (np.float64, torch.float64)):
+        cast = model.astype(dtype)
+        assert cast.core.dtype == kind
+        (slope,) = torch.autograd.grad(cast.core.sum(), followed, retain_graph=True)
+        torch.testing.assert_close(slope, torch.ones_like(slope))
+        assert all(weights.requires_grad for weights in cast.weights)
+    whole: Any = tk.ltr(followed.detach(), 2).astype("float32")
+    assert not whole.core.requires_grad
 
 
 def test_truth_values_elsewhere(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,22 @@ def test_devices_and_layouts() -> None:
         geometry.eta(torch.eye(3).to_sparse())
 
 
+@pytest.mark.parametrize("size", [1, 2, 1e3])
+def test_totals_near_the_end_of_the_range(make: Make, size: float) -> None:
+    x = make([[3.0, 2.0], [1.0, 4.0]])
+    most = float(np.finfo(np.float32 if "float32" in str(x.dtype) else np.float64).max)
+    x = x * (most / 12 / size)
+    np.testing.assert_allclose(bring(geometry.one_body(x)[0]), [0.5, 0.5], rtol=1e-6)
+    expected = np.array([[0.2, 0.3], [0.2, 0.3]])
+    for found in (geometry.m_project(x, tk.Partition.uniform((2, 2), 1)), geometry.many_body(x, [(0,)])):
+        np.testing.assert_allclose(bring(found) / (most / 12 * 10 / size), expected, rtol=1e-5)
+    np.testing.assert_allclose(bring(geometry.geodesic(x, x, 0.5, "e")) / bring(x), 1, rtol=1e-4)
+    with pytest.raises(ValueError, match="x: its total is too large for float"):
+        geometry.m_project(x * (2 * size), tk.Partition.uniform((2, 2), 1))
+    with pytest.raises(ValueError, match="x: its total is too large for float"):
+        geometry.many_body(x * (2 * size), [])
+
+
 def test_torch_differentiates() -> None:
     x, y, bias, weights = (torch.from_numpy(each.copy()).requires_grad_() for each in (X, Y, BIAS, WEIGHTS))
     for function in (geometry.theta, geometry.eta, geometry.from_theta, geometry.one_body, geometry.one_body_eta):
@@ -236,13 +252,18 @@ def test_torch_differentiates() -> None:
     assert torch.autograd.gradcheck(lambda p, q: geometry.geodesic(p, q, 0.3, "e"), (x, y))
     machine: Any = geometry.boltzmann(bias, weights)
     assert machine.requires_grad
-    iterated: list[Any] = [
-        tk.legendre(x, PARTITION).tensor,
-        geometry.e_project(x, PARTITION),
-        geometry.many_body(x, [(0, 1)]),
-        geometry.mean_field(bias, weights).exact,
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: tk.legendre(x, PARTITION), "x"),
+        (lambda: geometry.m_project(x, PARTITION), "x"),
+        (lambda: geometry.e_project(x, PARTITION), "x"),
+        (lambda: geometry.many_body(x, [(0, 1)]), "x"),
+        (lambda: geometry.mean_field(bias, weights), "bias"),
     ]
-    assert not any(found.requires_grad for found in iterated)
+    for call, name in calls:
+        with pytest.raises(TypeError, match=rf"{name} is followed, .* give {name}\.detach\(\)"):
+            call()
+        with torch.no_grad():
+            call()
     assert geometry.bingos(x).rank_bound == X.shape
     with pytest.raises(ValueError, match=r"x\[0, 0, 0\] is -"):
         geometry.theta(-x)
@@ -253,6 +274,8 @@ def test_jax_differentiates_but_does_not_compile() -> None:
     slope = jax.grad(lambda a: geometry.theta(a)[0, 0, 0])(x)
     assert float(slope[0, 0, 0]) == pytest.approx(1 / X[0, 0, 0], rel=1e-5)
     assert np.asarray(jax.grad(lambda a: geometry.eta(a)[0, 0, 0])(x)) == pytest.approx(1)
+    slope = jax.grad(lambda a: geometry.one_body(a)[0][0])(x)
+    assert float((slope * x).sum()) == pytest.approx(0, abs=1e-6)
     for call in (geometry.theta, geometry.eta, geometry.one_body, lambda a: tk.legendre(a, PARTITION).tensor):
         with pytest.raises(TypeError, match=r"x is followed, .* by jax, .* call it outside of"):
             jax.jit(call)(x)

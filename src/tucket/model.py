@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket import archive, metrics
+from tucket.arrays.home import check_array, explain_followed, home_of, is_traced
 from tucket.axes import Axes
 from tucket.blocks import as_index, frozen
 from tucket.distances import Divergence, Squares, abroad, are_entries, check_chunk_values, moved
@@ -284,6 +285,11 @@ PART = 1 << 24
 
 def check_part(values: ArrayLike, name: str, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
     """Return one part of a model as a read-only float array: of the core's type, or as it came, or else float64."""
+    if home_of(values) is not None:
+        check_array(values, name)
+        if is_traced(values):
+            raise explain_followed(values, name)
+        values = foreign.bring(values)
     array = check_values(as_tensor(values, name), name)
     if dtype is None:
         dtype = np.dtype(np.float32 if array.dtype == np.float32 else np.float64)

@@ -188,9 +188,10 @@ def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
     least = 1e-13 * (math.log(max(total, 1.0)) + sum(math.log(size) + 1 for size in statistics.shape))
     core = Shrinking(statistics.core / (total or 1.0), modes)
     while True:
-        share = min(1.0, max(0.0, kept / whole)) if whole > least else 1.0
+        lost = whole - kept if whole - kept > least else 0.0
+        share = max(0.0, kept / whole) if lost and whole > least else 1.0
         grid = Partition.from_starts(statistics.rank, core.starts)
-        yield Point(statistics.partition.compose(grid), total * max(0.0, whole - kept), share)
+        yield Point(statistics.partition.compose(grid), total * lost, share)
         step = core.cheapest()
         if step is None:
             return

@@ -24,6 +24,7 @@ __all__ = [
     "on_gpu",
     "on_host",
     "same_home",
+    "to_numpy",
 ]
 
 CPU, CUDA = 1, 2
@@ -144,6 +145,13 @@ def check_array(x: Any, name: str) -> None:
         )
     if getattr(getattr(x, "device", None), "type", None) == "meta":
         raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
+    sharding: Any = getattr(getattr(x, "aval", None), "sharding", None)
+    if any(getattr(sharding, "spec", ())) and "Explicit" in map(_name, sharding.mesh.axis_types):
+        raise TypeError(
+            f"{name} is shared out by JAX along axes of type Explicit ({sharding.spec}), and this needs Auto; give "
+            f"jax.device_put({name}, NamedSharding(Mesh(devices, names), {name}.sharding.spec)), or make the mesh with "
+            f"axis_types"
+        )
     if not _is_real(home.xp, x.dtype):
         raise TypeError(
             f"{name} is of type {type(x).__name__} and dtype {x.dtype}; give real numbers: bool, integers, or "
@@ -180,18 +188,31 @@ def explain_followed(x: Any, name: str, can_detach: bool = True) -> TypeError:
 
 
 def on_host(x: Any) -> NDArray[Any] | None:
-    """Return an array whose entries are in the memory of the host as one of NumPy's, not copied; None for all else."""
+    """Return an array whose entries are in the memory of the host as one of NumPy's; None for all else.
+
+    It is not copied, unless it is of bfloat16, which NumPy does not have: then all is in float32.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        there = x.device.type == "cpu" and x.dtype != torch.bfloat16
-        return np.asarray(x.detach().resolve_neg().numpy()) if there else None
+        if x.device.type != "cpu":
+            return None
+        return to_numpy(x)
     try:
         if x.__dlpack_device__()[0] != CPU:
             return None
-        array = np.from_dlpack(x)
+        array = np.asarray(x).astype(np.float32) if str(x.dtype) == "bfloat16" else np.from_dlpack(x)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):  # a type that NumPy does not have
         return None
     return array if array.dtype.kind in "biuf" else None
+
+
+def to_numpy(x: Any) -> NDArray[Any]:
+    """Return a tensor of torch's as an array of NumPy's, within torch.func too; not copied if that need not be."""
+    torch = sys.modules["torch"]
+    with torch._C._DisableFuncTorch():
+        plain = x.detach().cpu().resolve_neg()
+        array: NDArray[Any] = (plain.float() if x.dtype == torch.bfloat16 else plain).numpy()
+        return array
 
 
 def on_gpu(x: Any) -> Any:
@@ -208,6 +229,10 @@ def on_gpu(x: Any) -> Any:
         return import_module("torch").from_dlpack(x)
     except (AttributeError, BufferError, RuntimeError):
         return None
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "name", kind))
 
 
 def _is_real(xp: Any, dtype: Any) -> bool:

@@ -25,7 +25,7 @@ from tucket.arrays.home import (
     same_home,
 )
 from tucket.axes import Axes
-from tucket.model import SAFE_SQUARES, Index, Model, parse_index
+from tucket.model import SAFE_SQUARES, Index, Model, check_dtype, parse_index
 from tucket.partition import Partition
 from tucket.sources.dense import check_shape_match
 from tucket.sources.foreign import Foreign, check_followed
@@ -142,7 +142,15 @@ class ArrayModel(ABC):
 
     def astype(self, dtype: DTypeLike) -> Any:
         """Return the model in float32 or float64."""
-        return deliver(self.to_numpy().astype(dtype), self.home)
+        target = self.home.nearest(check_dtype(dtype))
+        if not self._is_traced():
+            return deliver(self.to_numpy().astype(target), self.home)
+        xp = self.home.xp
+        return self._of(*(xp.astype(part, getattr(xp, target.name)) for part in self.parts))
+
+    @abstractmethod
+    def _of(self, core: Any, *others: Any) -> Any:
+        """Return the same model with other parts."""
 
     def plot(self) -> Any:
         """Draw what there is to see of the model, as `tucket.plot.model` does; returns matplotlib's figure."""
@@ -233,6 +241,9 @@ class ArrayBlockTucker(ArrayModel):
     def parts(self) -> tuple[Any, ...]:
         """The core and the weights."""
         return self.core, *self.weights
+
+    def _of(self, core: Any, *others: Any) -> ArrayBlockTucker:
+        return ArrayBlockTucker(core, self.partition, others, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -356,6 +367,9 @@ class ArrayTucker(ArrayModel):
     def parts(self) -> tuple[Any, ...]:
         """The core and the factors."""
         return self.core, *self.factors
+
+    def _of(self, core: Any, *others: Any) -> ArrayTucker:
+        return ArrayTucker(core, others, self.axes)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tucket.partition import Partition
 __all__ = [
     "as_float",
     "block_sums",
+    "constant",
     "divergence",
     "expand",
     "first_index",
@@ -125,14 +126,14 @@ def relative_error(home: Home, p: Any, q: Any) -> Any:
     """Return the Frobenius norm of the difference, divided by that of p; nothing lost of nothing is 0."""
     xp, p, q = home.xp, as_float(home, p), as_float(home, q)
     most = xp.maximum(xp.max(p), xp.max(q))
-    unit = _unfollowed(xp.where(most > 0, most, 1.0))  # squares of what is up to 1 cannot overflow
+    unit = constant(xp.where(most > 0, most, 1.0))  # squares of what is up to 1 cannot overflow
     residual, norm = xp.sum(((p - q) / unit) ** 2), xp.sum((p / unit) ** 2)
     found = residual / xp.where(norm > 0, norm, xp.astype(residual == 0, norm.dtype))
     # the slope of a root is not finite at 0, where all gradients are left out
     return xp.where(found == 0, found, xp.sqrt(xp.where(found == 0, 1.0, found)))
 
 
-def _unfollowed(x: Any) -> Any:
+def constant(x: Any) -> Any:
     """Return an array as a constant, of which no gradient is asked."""
     if hasattr(x, "detach"):
         return x.detach()

@@ -20,9 +20,11 @@ __all__ = [
     "check_real",
     "divergence",
     "first_index",
+    "in_unit",
     "number_at",
     "place_of",
     "precision",
+    "shares",
     "to_host",
     "unfollowed",
 ]
@@ -75,16 +77,32 @@ def first_index(marked: Any) -> tuple[int, ...]:
 
 def number_at(tensor: Any, index: tuple[int, ...]) -> float:
     """Return an entry."""
-    return float(unfollowed(tensor[index]))
+    return float(pure.constant(tensor[index]))
 
 
 def unfollowed(tensor: Any, name: str = "x") -> Any:
-    """Return a tensor that its library does not follow for a gradient."""
-    if hasattr(tensor, "detach"):
-        return tensor.detach()
+    """Refuse a tensor that its library follows for a gradient, of which there is none where steps are taken."""
     if is_traced(tensor):
         raise explain_followed(tensor, name)
-    return tensor
+    return pure.constant(tensor)
+
+
+def in_unit(tensor: Any) -> tuple[Dense, float]:
+    """Return a tensor over a power of two, so that no entry is much above 1 and all can be summed; and that power."""
+    xp = namespace_of(tensor)
+    top, bits = float(pure.constant(xp.max(tensor))), math.log2(float(xp.finfo(tensor.dtype).smallest_normal))
+    unit = 2.0 ** min(-bits, max(bits, round(math.log2(top)))) if top > 0 else 1.0
+    return tensor * (1 / unit), unit
+
+
+def shares(tensor: Any) -> tuple[Dense, float]:
+    """Return a tensor over its total, and that total, which must not be too large for its type."""
+    xp = namespace_of(tensor)
+    scaled, unit = in_unit(tensor)
+    part = float(xp.sum(scaled))
+    if part * unit > float(xp.finfo(tensor.dtype).max):
+        raise ValueError(f"x: its total is too large for float{xp.finfo(tensor.dtype).bits}; scale it down")
+    return (scaled / part if part else scaled), part * unit
 
 
 def place_of(array: Any) -> Home:

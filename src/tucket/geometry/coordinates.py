@@ -11,6 +11,7 @@ counted from 0 here, so that "1" in the paper is 0.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from tucket.geometry.checks import (
     check_positive,
     check_real,
     first_index,
+    in_unit,
     number_at,
     precision,
     to_host,
@@ -237,7 +239,7 @@ def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
         return point
     if kind != "e":
         raise ValueError(f"kind: unknown {kind!r}; give 'm' or 'e'")
-    totals = xp.log(xp.sum(first)), xp.log(xp.sum(second))
+    totals = [xp.log(xp.sum(scaled)) + math.log(unit) for scaled, unit in map(in_unit, (first, second))]
     logs = (xp.log(first) - totals[0]) * (1 - t) + (xp.log(second) - totals[1]) * t
     point = xp.exp(logs - xp.max(logs))
     return point / xp.sum(point) * xp.exp(totals[0] * (1 - t) + totals[1] * t)

@@ -16,6 +16,7 @@ from tucket.geometry.checks import (
     check_positive,
     check_real,
     divergence,
+    in_unit,
     place_of,
     to_host,
     unfollowed,
@@ -38,6 +39,7 @@ def one_body(x: Any) -> list[Dense]:
     """
     tensor = check_positive(x, allow_zero=True)
     xp, modes = namespace_of(tensor), range(tensor.ndim)
+    tensor, _ = in_unit(tensor)
     total = xp.sum(tensor)
     if bool(total == 0):
         raise ValueError("x is zero everywhere; there is no distribution to be had of it")

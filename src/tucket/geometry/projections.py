@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.arrays.home import Home, namespace_of
-from tucket.geometry.checks import Dense, check_positive, divergence, place_of, precision, to_host, unfollowed
+from tucket.geometry.checks import Dense, check_positive, divergence, place_of, precision, shares, to_host, unfollowed
 from tucket.geometry.coordinates import bingo_indices, sums_above, sums_below
 from tucket.partition import Partition, one_a_mode
 
@@ -95,8 +95,8 @@ def legendre(
         raise ValueError(f"method: unknown {method!r}; give 'natural' or 'gradient'")
     if method == "natural" and len(free) > MOST:
         raise ValueError(f"basis: {len(free)} parameters are free; give at most {MOST}, or method='gradient'")
-    began, total, rounding = time.perf_counter(), float(xp.sum(p)), max(ROUNDING, 4 * precision(p))
-    p, model = p / total, _Model.of(free, place_of(p), tuple(p.shape))
+    began, rounding = time.perf_counter(), max(ROUNDING, 4 * precision(p))
+    (p, total), model = shares(p), _Model.of(free, place_of(p), tuple(p.shape))
     target, parameters = model.read(sums_above(p)), model.zeros[1:]
     q, step, steepest = model.distribution(parameters), 1.0, math.inf
     least, trace, stopped = divergence(p, q), [], "iterations"
@@ -155,8 +155,7 @@ def e_project(x: Any, basis: Basis, *, n_iter_max: int = 1000, tol: float = 1e-1
     xp, free = namespace_of(p), free_indices(basis, tuple(p.shape))
     if len(free) > MOST:
         raise ValueError(f"basis: {len(free)} parameters are free; give at most {MOST}")
-    total, model = float(xp.sum(p)), _Model.of(free, place_of(p), tuple(p.shape))
-    p = p / total
+    (p, total), model = shares(p), _Model.of(free, place_of(p), tuple(p.shape))
     parameters = model.read(legendre(p, basis, tol=1e-12, n_iter_max=200).theta)
     q = model.distribution(parameters)
     least = divergence(q, p)
@@ -192,13 +191,12 @@ def many_body(x: Any, interactions: Iterable[Sequence[int]], *, n_iter_max: int 
     >>> np.allclose(q.sum(axis=2), x.sum(axis=2)), np.allclose(q.sum(axis=(0, 1)), x.sum(axis=(0, 1)))
     (True, True)
     """
-    p = unfollowed(check_positive(x, allow_zero=True))
+    p, total = shares(unfollowed(check_positive(x, allow_zero=True)))
     xp = namespace_of(p)
-    total = float(xp.sum(p))
     sets = [_check_modes(modes, p.ndim) for modes in interactions]
     # every mode keeps its own marginal
     axes = [tuple(k for k in range(p.ndim) if k not in kept) for kept in {*sets, *((mode,) for mode in range(p.ndim))}]
-    q, enough = xp.full_like(p, total / math.prod(p.shape)), max(tol, 4 * precision(p)) * total
+    q, enough = xp.full_like(p, 1 / math.prod(p.shape)), max(tol, 4 * precision(p))
     for _ in range(n_iter_max if total else 0):
         worst = 0.0
         for others in axes:
@@ -208,7 +206,7 @@ def many_body(x: Any, interactions: Iterable[Sequence[int]], *, n_iter_max: int 
             worst = max(worst, float(xp.max(xp.abs(wanted - found))))
         if worst <= enough:
             break
-    return q
+    return total * q
 
 
 def _check_modes(modes: Sequence[int], count: int) -> tuple[int, ...]:

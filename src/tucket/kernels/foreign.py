@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.arrays import pure
-from tucket.arrays.home import Home, home_of, on_gpu
+from tucket.arrays.home import Home, home_of, on_gpu, to_numpy
 from tucket.kernels.sums import Moments, Sums
 from tucket.partition import Partition
 
@@ -143,10 +143,12 @@ def bring(x: Any) -> NDArray[Any]:
     import array_api_compat
 
     if hasattr(x, "detach"):
-        return np.array(x.detach().cpu().numpy())
+        return np.array(to_numpy(x))
     if array_api_compat.is_cupy_array(x):
         return np.asarray(x.get())
-    return np.array(np.asarray(x) if array_api_compat.is_jax_array(x) else np.from_dlpack(x))
+    if array_api_compat.is_jax_array(x):
+        return np.array(x, np.float32 if x.dtype == "bfloat16" else None)
+    return np.array(np.from_dlpack(x))
 
 
 def bring_all(arrays: Sequence[Any]) -> list[NDArray[Any]]:
