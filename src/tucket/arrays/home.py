@@ -150,7 +150,7 @@ def check_array(x: Any, name: str) -> None:
         raise TypeError(
             f"{name} is shared out by JAX along axes of type Explicit ({sharding.spec}), and this needs Auto; give "
             f"jax.device_put({name}, NamedSharding(Mesh(devices, names), {name}.sharding.spec)), or make the mesh with "
-            f"axis_types"
+            f"axis_types=(AxisType.Auto, ...)"
         )
     if not _is_real(home.xp, x.dtype):
         raise TypeError(
