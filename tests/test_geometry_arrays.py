@@ -279,6 +279,8 @@ def test_jax_differentiates_but_does_not_compile() -> None:
     for call in (geometry.theta, geometry.eta, geometry.one_body, lambda a: tk.legendre(a, PARTITION).tensor):
         with pytest.raises(TypeError, match=r"x is followed, .* by jax, .* call it outside of"):
             jax.jit(call)(x)
+        with pytest.raises(TypeError, match=r"x is followed, .* by jax.* call it outside of"):
+            jax.jit(lambda s, call=call: s * call(x))(1.0)
     with pytest.raises(TypeError, match=r"theta is followed, .* by jax"):
         jax.jit(geometry.from_theta)(x)
     with pytest.raises(TypeError, match=r"x is followed, .* by jax"):

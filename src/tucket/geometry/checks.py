@@ -61,7 +61,7 @@ def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
     try:
         found = bool(xp.any(bad))
     except (RuntimeError, TypeError):  # of torch's and JAX's, if there are no values yet
-        if not is_traced(tensor):
+        if not is_traced(bad):  # as it is in a compiled function, whatever the tensor is
             raise
         raise explain_followed(tensor, name) from None
     if found:
