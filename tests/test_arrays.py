@@ -312,7 +312,7 @@ def test_torch_differentiates(x: NDArray[np.float32]) -> None:
     def divergence(a: Any) -> Any:
         return tk.ltr(a, 2, blocks="uniform").kl(a)
 
-    inside = torch.from_numpy(x.astype(np.float64) + 0.1).requires_grad_()
+    inside = torch.from_numpy(x[:4, :3, :5].astype(np.float64) + 0.1).requires_grad_()
     assert torch.autograd.gradcheck(divergence, inside)
     assert torch.autograd.gradcheck(lambda a: tk.ltr(a, 2, blocks="uniform").to_tensor(), inside)
     divergence(array).backward()

@@ -382,7 +382,7 @@ def test_what_float32_cannot_hold_is_noticed() -> None:
 
 @pytest.mark.parametrize("room", [64, 200])
 @pytest.mark.parametrize(
-    ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((12, 7, 5), (3, 7, 2)), ((300,), (2,))]
+    ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((6, 7, 5), (3, 7, 2)), ((300,), (2,))]
 )
 def test_sums_that_are_taken_band_by_band(
     shape: tuple[int, ...], rank: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
@@ -431,7 +431,7 @@ def test_rows_are_added_up_first_where_groups_are_small(
     monkeypatch.setattr(plans, "WIDE", 8)
     monkeypatch.setattr(plans, "_plans", {})
     rng = np.random.default_rng(6)
-    for dtype in ("f8", "u1"):
+    for dtype in ("f8", "u1") if layout == "C" else ("f8",):
         for partition in partitions(shape, rank, rng):
             tensor = lay(draw(shape, dtype, rng), layout)
             if layout == "C":
