@@ -12,7 +12,7 @@ demo: .venv/demo ## reduce two photographs, print a table, draw a picture
 	$(BIN)/tucket demo
 
 test: lint       ## every check: lint, types, tests, doctests
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: .venv/dev  ## style and types
 	$(BIN)/ruff check
