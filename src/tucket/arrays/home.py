@@ -146,7 +146,7 @@ def check_array(x: Any, name: str) -> None:
     if getattr(getattr(x, "device", None), "type", None) == "meta":
         raise TypeError(f"{name} is on torch's device meta, and has no entries; give a tensor that has")
     sharding: Any = getattr(getattr(x, "aval", None), "sharding", None)
-    if any(getattr(sharding, "spec", ())) and "Explicit" in map(_name, sharding.mesh.axis_types):
+    if any(getattr(sharding, "spec", ())) and any(kind.name == "Explicit" for kind in sharding.mesh.axis_types):
         raise TypeError(
             f"{name} is shared out by JAX along axes of type Explicit ({sharding.spec}), and this needs Auto; give "
             f"jax.device_put({name}, NamedSharding(Mesh(devices, names), {name}.sharding.spec)), or make the mesh with "
@@ -194,9 +194,7 @@ def on_host(x: Any) -> NDArray[Any] | None:
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        if x.device.type != "cpu":
-            return None
-        return to_numpy(x)
+        return to_numpy(x) if x.device.type == "cpu" else None
     try:
         if x.__dlpack_device__()[0] != CPU:
             return None
@@ -229,10 +227,6 @@ def on_gpu(x: Any) -> Any:
         return import_module("torch").from_dlpack(x)
     except (AttributeError, BufferError, RuntimeError):
         return None
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "name", kind))
 
 
 def _is_real(xp: Any, dtype: Any) -> bool:

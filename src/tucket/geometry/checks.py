@@ -19,6 +19,7 @@ __all__ = [
     "check_positive",
     "check_real",
     "divergence",
+    "explain_total",
     "first_index",
     "in_unit",
     "number_at",
@@ -101,8 +102,14 @@ def shares(tensor: Any) -> tuple[Dense, float]:
     scaled, unit = in_unit(tensor)
     part = float(xp.sum(scaled))
     if part * unit > float(xp.finfo(tensor.dtype).max):
-        raise ValueError(f"x: its total is too large for float{xp.finfo(tensor.dtype).bits}; scale it down")
+        raise explain_total(tensor)
     return (scaled / part if part else scaled), part * unit
+
+
+def explain_total(tensor: Any) -> ValueError:
+    """Make the error for a tensor whose total is too large."""
+    bits = namespace_of(tensor).finfo(tensor.dtype).bits
+    return ValueError(f"x: its total is too large for float{bits}; scale it down")
 
 
 def place_of(array: Any) -> Home:

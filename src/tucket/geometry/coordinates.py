@@ -23,6 +23,7 @@ from tucket.geometry.checks import (
     Dense,
     check_positive,
     check_real,
+    explain_total,
     first_index,
     in_unit,
     number_at,
@@ -91,7 +92,7 @@ def eta(x: Any) -> Dense:
     with np.errstate(over="ignore"):
         sums = sums_above(tensor)
     if not bool(xp.isfinite(sums[(0,) * sums.ndim])):
-        raise ValueError(f"x: its total is too large for float{xp.finfo(sums.dtype).bits}; scale it down")
+        raise explain_total(sums)
     return xp.astype(sums, sums.dtype)  # a copy, that no view remains which runs backwards
 
 
