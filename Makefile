@@ -14,9 +14,10 @@ demo: .venv/demo ## reduce two photographs, print a table, draw a picture
 test: lint       ## every check: lint, types, tests, doctests
 	$(BIN)/pytest -n auto --dist loadfile
 
-lint: .venv/dev  ## style and types
+lint: .venv/dev  ## style, imports and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 
 bench: .venv/dev ## measure every case against its baseline; keep and draw the results
@@ -26,7 +27,7 @@ bench: .venv/dev ## measure every case against its baseline; keep and draw the r
 	$(BIN)/python -m benchmarks.estimator
 
 paper: .venv/paper ## the paper's experiments, in docs/paper; what was interrupted goes on (100 minutes)
-	$(BIN)/tucket paper all --output docs/paper
+	$(BIN)/python -m experiments.paper all --output docs/paper
 	$(BIN)/python -m benchmarks.paper
 
 docs: .venv/docs ## the documentation, in build/docs; warnings are errors

@@ -23,10 +23,10 @@ import torch
 
 import tucket as tk
 from benchmarks.blocks import load
-from tucket.kernels.gpu import divergence
-from tucket.kernels.gpu_found import Found, kind_of
-from tucket.kernels.gpu_plan import plan_of
-from tucket.updates import far
+from tucket.decomposition.data import device as far
+from tucket.kernels.gpu.found import Found, kind_of
+from tucket.kernels.gpu.passes import divergence
+from tucket.kernels.gpu.plan import plan_of
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"

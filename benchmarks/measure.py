@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import Call, Pair
-from tucket.paper.rows import processor
+from experiments.paper.rows import processor
 
 
 def seconds(call: Call) -> float:

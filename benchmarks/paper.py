@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tucket.paper.findings import TABLES
-from tucket.paper.rows import Rows
+from experiments.paper.findings import TABLES
+from experiments.paper.rows import Rows
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "docs" / "paper" / "rows.csv"

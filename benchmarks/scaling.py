@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tucket.text import human_bytes
+from tucket.interfaces.text import human_bytes
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
 BEGIN, END = "<!-- from benchmarks/results/sources.json -->", "<!-- end -->"

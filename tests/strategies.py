@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from tucket import Partition
-from tucket.blocks import Blocks
+from tucket.base.blocks import Blocks
 
 DTYPES = ("?", "i1", "u1", "<i2", ">u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", ">f4", "<f8", ">f8")
 LAYOUTS = ("C", "Fortran", "transposed", "strided", "reversed", "read-only")

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import tucket as tk
 from benchmarks import estimator, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.plot import STYLES, decompositions, draw, draw_idea, draw_ntd
-
-import tucket as tk
 from tucket import kernels
 
 
@@ -121,6 +121,7 @@ def test_the_page_on_performance_shows_the_kept_results_of_a_gpu() -> None:
 
 def test_a_gpus_results_are_compared_with_float64() -> None:
     import torch
+
     from benchmarks import gpu
 
     x = torch.rand((6, 7, 8))

@@ -14,7 +14,7 @@ import scipy.sparse
 
 import tucket as tk
 from tucket import geometry
-from tucket.blocks import Blocks
+from tucket.base.blocks import Blocks
 
 X = np.arange(1.0, 25.0).reshape(2, 3, 4)
 PARTITION = tk.Partition.uniform(X.shape, 2)
@@ -725,25 +725,6 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "dtype: cannot use <class 'int'>; give float32 or float64",
     ),
     ("ntd workers", lambda: tk.ntd(X, 2, workers=0), ValueError, "workers: got 0; give an int from 1"),
-    ("refine", lambda: tk.ltr(X, 2, refine="l2"), ValueError, "refine: unknown 'l2'; give one of 'kl', 'ls'"),
-    (
-        "budget alone",
-        lambda: tk.ltr(X, 2, budget=3),
-        ValueError,
-        "budget=3 is for refine; give refine='kl' or 'ls' with",
-    ),
-    (
-        "refine budget",
-        lambda: tk.ltr(X, 2, refine="kl", budget=-1),
-        ValueError,
-        "budget: got -1; give a number of seconds",
-    ),
-    (
-        "refined statistics",
-        lambda: tk.ltr(tk.collect(X, PARTITION), 1, refine="kl"),
-        TypeError,
-        "refine='kl' needs the tensor itself; give that as x, not its statistics",
-    ),
     ("lra_sntd rank", lambda: tk.lra_sntd(X, 5), ValueError, "mode 0: rank 5 is larger than its size 2"),
     ("lra_sntd values", lambda: tk.lra_sntd(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf"),
     ("lra_sntd rng", lambda: tk.lra_sntd(X, 2, rng="a"), TypeError, "rng: cannot use 'a'; give None"),

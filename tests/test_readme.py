@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import paper
-from benchmarks.plot import fill, kept_tables
 
 import tucket as tk
-from tucket.paper.findings import findings
-from tucket.paper.rows import Rows
+from benchmarks import paper
+from benchmarks.plot import fill, kept_tables
+from experiments.paper.findings import findings
+from experiments.paper.rows import Rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

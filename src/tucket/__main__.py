@@ -1,6 +1,6 @@
 """Run the command line as `python -m tucket`."""
 
-from tucket.cli import main
+from tucket.interfaces.cli import main
 
 if __name__ == "__main__":
     main()

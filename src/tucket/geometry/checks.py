@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays import pure
-from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
-from tucket.kernels import foreign
-from tucket.metrics import kl
+from tucket.backends.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
+from tucket.kernels import foreign, pure
+from tucket.models.metrics import kl
 from tucket.sources.dense import as_tensor, check_shape
 
 __all__ = [

@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import check_same_home, namespace_of
+from tucket.backends.home import check_same_home, namespace_of
+from tucket.base.partition import Partition, check_partition
 from tucket.geometry.checks import (
     Dense,
     check_positive,
@@ -30,7 +31,6 @@ from tucket.geometry.checks import (
     precision,
     to_host,
 )
-from tucket.partition import Partition, check_partition
 from tucket.sources.dense import check_shape_match
 
 __all__ = [

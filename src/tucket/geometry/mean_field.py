@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import check_same_home, namespace_of
+from tucket.backends.home import check_same_home, namespace_of
 from tucket.geometry.checks import (
     Dense,
     check_positive,

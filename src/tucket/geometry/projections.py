@@ -20,10 +20,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.arrays.home import Home, namespace_of
+from tucket.backends.home import Home, namespace_of
+from tucket.base.partition import Partition, one_a_mode
 from tucket.geometry.checks import Dense, check_positive, divergence, place_of, precision, shares, to_host, unfollowed
 from tucket.geometry.coordinates import bingo_indices, sums_above, sums_below
-from tucket.partition import Partition, one_a_mode
 
 __all__ = ["Legendre", "LegendreStep", "e_project", "legendre", "m_project", "many_body"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.kernels import plain
+from tucket.base.partition import Partition
+from tucket.base.threads import check_workers
+from tucket.kernels import numpy as plain
 from tucket.kernels.sums import Moments, Sums
-from tucket.kernels.threads import check_workers
-from tucket.partition import Partition
 
 __all__ = [
     "LARGE",
@@ -65,7 +65,7 @@ def block_sums(tensor: Any, partition: Partition, workers: int | None = None, un
         return foreign.block_sums(tensor, partition, unit)
     if not is_large(tensor.shape):
         return plain.block_sums(tensor, partition.modes, unit)
-    from tucket.kernels import compiled
+    from tucket.kernels.cpu import passes as compiled
 
     return compiled.block_sums(tensor, partition, _threads(workers, tensor), unit)
 
@@ -96,7 +96,7 @@ def write(
     workers: int | None = None,
 ) -> None:
     """Write the tensor of a block model to a large array."""
-    from tucket.kernels import compiled
+    from tucket.kernels.cpu import passes as compiled
 
     compiled.write(out, core, partition, weights, _threads(workers, out))
 
@@ -109,7 +109,7 @@ def residual(
     workers: int | None = None,
 ) -> tuple[float, float, bool]:
     """Return the sums of squares of large tensor - model and tensor, and whether any entry is negative."""
-    from tucket.kernels import compiled
+    from tucket.kernels.cpu import passes as compiled
 
     return compiled.residual(tensor, core, partition, weights, _threads(workers, tensor))
 

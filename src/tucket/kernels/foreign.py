@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays import pure
-from tucket.arrays.home import Home, home_of, on_gpu, to_numpy
+from tucket.backends.home import Home, home_of, on_gpu, to_numpy
+from tucket.base.boxes import Box, slabs
+from tucket.base.partition import Partition
+from tucket.kernels import pure
 from tucket.kernels.sums import Moments, Sums
-from tucket.partition import Partition
 
 __all__ = [
     "SLAB",
@@ -27,8 +28,6 @@ __all__ = [
     "residual",
 ]
 
-Box = tuple[slice, ...]
-
 SLAB = 1 << 24
 """Entries that are worked on at a time, in float64."""
 
@@ -37,13 +36,13 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None) -> 
     """Read the tensor where it is, for its block sums, its marginals and its moments, which come to the host."""
     fast = on_gpu(tensor)
     if fast is not None:
-        from tucket.kernels import gpu
+        from tucket.kernels.gpu import passes as gpu
 
         return gpu.block_sums(fast, partition, unit)
     home, core = _home(tensor), np.zeros(partition.rank)
     marginals = tuple(np.zeros(size) for size in partition.shape)
     negative, found = False, Moments(0.0, 0.0)
-    for box in _slabs(partition.shape):
+    for box in slabs(partition.shape, SLAB):
         part, (inside, blocks) = tensor[box], partition.within(box)
         with np.errstate(all="ignore"):  # where the library is NumPy in disguise
             sums, by_mode = pure.block_sums(home, part, inside)
@@ -62,7 +61,7 @@ def piece_of(tensor: Any, most: int) -> int:
     fast = on_gpu(tensor)
     if fast is None:
         return most
-    from tucket.kernels.gpu_plan import ROWS, Rows
+    from tucket.kernels.gpu.plan import ROWS, Rows
 
     if fast.numel() <= ROWS * (fast.shape[-1] if fast.is_contiguous() else 1):
         return most
@@ -74,7 +73,7 @@ def core_there(tensor: Any, partition: Partition) -> Any:
     fast = on_gpu(tensor)
     if fast is None:
         return None
-    from tucket.kernels import gpu
+    from tucket.kernels.gpu import passes as gpu
 
     return gpu.core(fast, partition)
 
@@ -85,7 +84,7 @@ def residual(
     """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
     fast = on_gpu(tensor)
     if fast is not None:
-        from tucket.kernels import gpu
+        from tucket.kernels.gpu import passes as gpu
 
         return gpu.residual(fast, core, partition, weights, scale)
     home = _home(tensor)
@@ -102,7 +101,7 @@ def residual(
 def misfit(tensor: Any, part_of: Callable[[Box], Any], scale: float = 1.0) -> tuple[float, float, bool]:
     """Do so for any model, of which the part in a box can be had."""
     home, sums, negative = _home(tensor), np.zeros(2), False
-    for box in _slabs(tuple(tensor.shape)):
+    for box in slabs(tuple(tensor.shape), SLAB):
         part = tensor[box]
         with np.errstate(all="ignore"):  # where the library is NumPy in disguise
             sums += [float(pure.square_sum(home, part, other, scale)) for other in (part_of(box), None)]
@@ -113,7 +112,7 @@ def misfit(tensor: Any, part_of: Callable[[Box], Any], scale: float = 1.0) -> tu
 def divergence(tensor: Any, part_of: Callable[[Box], Any]) -> tuple[float, bool]:
     """Return the divergence from a model, of which the part in a box can be had, and whether any entry is negative."""
     home, total, negative = _home(tensor), 0.0, False
-    for box in _slabs(tuple(tensor.shape)):
+    for box in slabs(tuple(tensor.shape), SLAB):
         part = tensor[box]
         with np.errstate(all="ignore"):  # where the library is NumPy in disguise
             total += float(pure.divergence(home, part, part_of(box)))
@@ -126,16 +125,16 @@ def is_fine(tensor: Any) -> bool:
     home = _home(tensor)
     if not home.xp.isdtype(tensor.dtype, "real floating"):
         return not _has_negative(home, tensor)
-    slabs = (tensor[box] for box in _slabs(tuple(tensor.shape)))
-    return all(bool(home.xp.all((part >= 0) & home.xp.isfinite(part))) for part in slabs)
+    parts = (tensor[box] for box in slabs(tuple(tensor.shape), SLAB))
+    return all(bool(home.xp.all((part >= 0) & home.xp.isfinite(part))) for part in parts)
 
 
 def largest(tensor: Any) -> float:
     """Return the largest entry."""
     home = _home(tensor)
     # in floats, since not every library can compare all of its integers and truth values
-    slabs = (tensor[box] for box in _slabs(tuple(tensor.shape)))
-    return float(np.max([float(home.xp.max(pure.as_float(home, part))) for part in slabs]))
+    parts = (tensor[box] for box in slabs(tuple(tensor.shape), SLAB))
+    return float(np.max([float(home.xp.max(pure.as_float(home, part))) for part in parts]))
 
 
 def bring(x: Any) -> NDArray[Any]:
@@ -170,9 +169,3 @@ def _home(tensor: Any) -> Home:
     home = home_of(tensor)
     assert home is not None
     return home
-
-
-def _slabs(shape: tuple[int, ...]) -> Any:
-    from tucket.sources.dense import slabs
-
-    return slabs(shape, SLAB)

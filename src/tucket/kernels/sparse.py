@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.kernels import plain
+from tucket.base.partition import Partition
+from tucket.base.threads import in_order
+from tucket.kernels import numpy as plain
 from tucket.kernels.sums import Moments, Sums
-from tucket.kernels.threads import in_order
-from tucket.partition import Partition
 
 __all__ = ["entry_sums"]
 
@@ -38,7 +38,7 @@ def entry_sums(
     if len(values) < MANY:
         add, kernel = _add, "numpy"
     else:
-        from tucket.kernels import entries
+        from tucket.kernels.cpu import entries
 
         add, kernel = entries.add, "numba"
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
 
 import numpy as np
 
-from tucket.axes import Axes
-from tucket.kernels.threads import ahead, check_workers
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box, grid
+from tucket.base.threads import ahead, check_workers
 from tucket.sources.dense import SMALL, Array, check_real, check_shape
-from tucket.sources.source import Box, Chunk, Reduction, Report, Result, Source, on_one_thread
+from tucket.sources.source import Chunk, Reduction, Report, Result, Source, on_one_thread
 
-__all__ = ["MEMORY", "Chunked", "grid"]
+__all__ = ["MEMORY", "Chunked"]
 
 MEMORY = 1 << 28
 """Bytes that reading may take unless told otherwise."""
@@ -121,18 +121,6 @@ class Chunked(Source):
 
     def _note(self) -> str:
         return f" of {self.dtype}, in {self.n_chunks:,} chunks of at most {self.step}"
-
-
-def grid(shape: Sequence[int], step: Sequence[int]) -> Iterator[Box]:
-    """Cut a shape into boxes of the same size, but for the last ones.
-
-    Examples
-    --------
-    >>> list(grid((3,), (2,)))
-    [(slice(0, 2, None),), (slice(2, 3, None),)]
-    """
-    rows = [[slice(a, min(a + n, size)) for a in range(0, size, n)] for size, n in zip(shape, step)]
-    yield from itertools.product(*rows)
 
 
 def _whole_chunks(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.blocks import as_index
+from tucket.base.blocks import as_index
 
 __all__ = ["Bins", "Column", "make_column"]
 

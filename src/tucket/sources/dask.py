@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tucket.axes import Axes
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box
 from tucket.sources.dense import SMALL, check_real, check_shape
-from tucket.sources.source import Box, Chunk, Entries, Progress, Reduction, Report, Source, on_one_thread
+from tucket.sources.source import Chunk, Entries, Progress, Reduction, Report, Source, on_one_thread
 from tucket.sources.sparse import from_sparse
 
 __all__ = ["Dask"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import mmap
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.axes import Axes
-from tucket.sources.source import Box, Chunk, Progress, Reduction, Report, Result, Source, whole
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box, slabs, whole
+from tucket.sources.source import Chunk, Progress, Reduction, Report, Result, Source
 
 __all__ = [
     "Array",
@@ -21,11 +21,7 @@ __all__ = [
     "check_shape_match",
     "check_values",
     "explain_values",
-    "slabs",
 ]
-
-SLAB = 1 << 20
-"""Elements a slab: large enough to forget Python's overhead, small enough for temporary copies."""
 
 
 def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
@@ -215,23 +211,3 @@ def bad_value(name: str, index: Sequence[int], value: float) -> ValueError:
     return ValueError(
         f"{name}[{', '.join(map(str, index))}] is {value}; every entry must be finite and not negative ({remedy})"
     )
-
-
-def slabs(shape: tuple[int, ...], most: int = SLAB) -> Iterator[tuple[slice, ...]]:
-    """Cut a shape into boxes of at most `most` elements, in C order.
-
-    Examples
-    --------
-    >>> list(slabs((3, 4), most=8))
-    [(slice(0, 2, None), slice(0, 4, None)), (slice(2, 3, None), slice(0, 4, None))]
-    """
-    size, *inner = shape
-    rows = most // math.prod(inner)
-    if rows:
-        rest = tuple(slice(0, s) for s in inner)
-        for start in range(0, size, rows):
-            yield slice(start, min(start + rows, size)), *rest
-    else:
-        for row in range(size):
-            for box in slabs(tuple(inner), most):
-                yield slice(row, row + 1), *box

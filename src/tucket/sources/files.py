@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.axes import Axes
-from tucket.optional import need
-from tucket.sources import as_source
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box
+from tucket.base.optional import need
+from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.columns import Bins
 from tucket.sources.dense import Array, Mapped, as_tensor
 from tucket.sources.images import IMAGES, open_folder, open_image, open_tiff
 from tucket.sources.opening import ToldError, closed_if_wrong
-from tucket.sources.source import Box, Source
+from tucket.sources.source import Source
 from tucket.sources.sparse import from_entries
 from tucket.sources.table import Table, find_files, from_parquet
 

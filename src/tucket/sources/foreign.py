@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from tucket.arrays.home import Home, check_array, explain_followed, home_of, is_traced, is_transformed, on_host
-from tucket.sources.dense import Array, bad_value, check_shape, slabs
+from tucket.backends.home import Home, check_array, explain_followed, home_of, is_traced, is_transformed, on_host
+from tucket.base.boxes import slabs
+from tucket.sources.dense import Array, bad_value, check_shape
 from tucket.sources.source import Chunk, Source
 
 __all__ = ["Foreign", "check_followed", "explain_foreign", "from_array"]
@@ -51,8 +52,8 @@ class Foreign(Source):
 
 def explain_foreign(array: Any, origin: Sequence[int], name: str = "x") -> ValueError:
     """Make the error for an array with a negative or non-finite entry, which is all of it that is moved."""
-    from tucket.arrays.pure import as_float, first_index
     from tucket.kernels.foreign import SLAB
+    from tucket.kernels.pure import as_float, first_index
 
     array = array.detach() if hasattr(array, "detach") else array
     home = home_of(array)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.axes import Axes
-from tucket.optional import need
-from tucket.partition import check_sizes
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box
+from tucket.base.optional import need
+from tucket.base.partition import check_sizes
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped, as_tensor, check_shape
 from tucket.sources.opening import ToldError, closed_if_wrong
-from tucket.sources.source import Box, Source
+from tucket.sources.source import Source
 
 __all__ = ["IMAGES", "open_folder", "open_image", "open_tiff"]
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tucket.axes import Axes
-from tucket.optional import need
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box
+from tucket.base.optional import need
 from tucket.sources.dense import Array, Mapped, as_tensor, mapping
-from tucket.sources.source import Box, Source
+from tucket.sources.source import Source
 
 if TYPE_CHECKING:
-    from tucket.model import Model
+    from tucket.models.model import Model
 
 __all__ = ["from_xarray", "to_xarray"]
 
@@ -32,7 +33,7 @@ def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
         stored = x.encoding.get("preferred_chunks", {})
         chunks = [stored.get(dim, 1) for dim in x.dims] if stored else None
         return Chunked(_Boxes(x), chunks, axes, name, memory)
-    from tucket.sources import as_source
+    from tucket.sources.as_source import as_source
 
     if not isinstance(x.data, np.ndarray):
         source = as_source(x.data, name, memory)

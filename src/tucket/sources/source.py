@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.arrays.home import Home
-from tucket.axes import Axes
+from tucket.backends.home import Home
+from tucket.base.axes import Axes
+from tucket.base.boxes import Box
 
 __all__ = [
-    "Box",
     "Chunk",
     "Entries",
     "Progress",
@@ -30,10 +30,7 @@ __all__ = [
     "Source",
     "check_indices",
     "on_one_thread",
-    "whole",
 ]
-
-Box = tuple[slice, ...]
 
 
 class Chunk(NamedTuple):
@@ -189,11 +186,6 @@ class Source(ABC):
 def on_one_thread(reduction: Any) -> Any:
     """Return a reduction that leaves it to others to use several threads."""
     return replace(reduction, workers=1) if hasattr(reduction, "workers") else reduction
-
-
-def whole(shape: Sequence[int]) -> Box:
-    """Return the box of everything."""
-    return tuple(slice(0, size) for size in shape)
 
 
 def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], name: str) -> None:

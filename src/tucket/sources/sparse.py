@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.axes import Axes
-from tucket.partition import check_sizes
+from tucket.base.axes import Axes
+from tucket.base.partition import check_sizes
 from tucket.sources.dense import bad_value, check_real, check_shape
 from tucket.sources.source import Entries, Source, check_indices
 

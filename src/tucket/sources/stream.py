@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tucket.axes import find_mode
-from tucket.blocks import as_index
+from tucket.base.axes import find_mode
+from tucket.base.blocks import as_index
 from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.sparse import Sparse
 
@@ -44,7 +44,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[tuple[Source, int]]:
         """Yield the slabs that are not empty, each checked against the first, and the mode that they grow."""
-        from tucket.sources import as_source
+        from tucket.sources.as_source import as_source
 
         if self._is_read and isinstance(self._slabs, Iterator):
             raise ValueError(

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tucket.axes import Axes
-from tucket.optional import need
+from tucket.base.axes import Axes
+from tucket.base.optional import need
 from tucket.sources.chunked import MEMORY
 from tucket.sources.columns import Bins, make_column
 from tucket.sources.dense import SMALL

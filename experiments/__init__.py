@@ -1,0 +1,1 @@
+"""What is run in this repository, and is not part of the package."""

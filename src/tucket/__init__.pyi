@@ -1,0 +1,60 @@
+from . import geometry
+from .base.axes import Axes
+from .base.blocks import Blocks
+from .base.partition import Partition
+from .decomposition.fit import Fit
+from .decomposition.lra_sntd import lra_sntd
+from .decomposition.ntd import ntd
+from .geometry import legendre
+from .interfaces import plot, report
+from .interfaces.estimators import LTR
+from .models import metrics
+from .models.arrays import ArrayBlockTucker, ArrayTucker
+from .models.collect import collect
+from .models.statistics import Statistics
+from .models.tucker import BlockTucker, Tucker, load
+from .projection.best_rank1 import best_rank1
+from .projection.information_curve import InformationCurve, information_curve
+from .projection.ltr import ltr
+from .sources import datasets
+from .sources.files import open  # noqa: A004
+from .sources.source import Progress, Source
+from .sources.sparse import from_entries
+from .sources.stream import Stream
+from .sources.table import from_parquet, from_table
+
+__all__ = [
+    "LTR",
+    "ArrayBlockTucker",
+    "ArrayTucker",
+    "Axes",
+    "BlockTucker",
+    "Blocks",
+    "Fit",
+    "InformationCurve",
+    "Partition",
+    "Progress",
+    "Source",
+    "Statistics",
+    "Stream",
+    "Tucker",
+    "best_rank1",
+    "collect",
+    "datasets",
+    "from_entries",
+    "from_parquet",
+    "from_table",
+    "geometry",
+    "information_curve",
+    "legendre",
+    "load",
+    "lra_sntd",
+    "ltr",
+    "metrics",
+    "ntd",
+    "open",
+    "plot",
+    "report",
+]
+
+__version__: str

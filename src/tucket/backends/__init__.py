@@ -1,0 +1,1 @@
+"""The libraries that arrays may come from, NumPy included, behind one contract."""

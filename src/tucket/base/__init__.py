@@ -1,0 +1,1 @@
+"""What every room needs: blocks and partitions, names of modes, boxes, checks, archives, threads."""

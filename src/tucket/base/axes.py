@@ -1,0 +1,175 @@
+"""What the modes of a tensor and their indices are called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tucket.base.blocks import as_index, frozen
+
+__all__ = ["Axes", "by_mode", "find_mode", "mode_names"]
+
+Mode = int | str
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Axes:
+    """A name for each mode, and a label for each of its indices where they have some.
+
+    Examples
+    --------
+    >>> axes = Axes(("city", "hour"), (["Bonn", "Kyoto"], None))
+    >>> axes.labels[0]
+    array(['Bonn', 'Kyoto'], dtype='<U5')
+    >>> axes
+    Axes(city: 2 labels, hour)
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[NDArray[Any] | None, ...]
+
+    def __init__(self, names: Iterable[object], labels: Iterable[ArrayLike | None] | None = None) -> None:
+        called = tuple(map(str, names))
+        if len(set(called)) < len(called):
+            double = next(name for name in called if called.count(name) > 1)
+            raise ValueError(f"modes: {double!r} names two modes; give each a name of its own")
+        given = (None,) * len(called) if labels is None else tuple(labels)
+        if len(given) != len(called):
+            raise ValueError(f"labels: got {len(given)} for {len(called)} modes; give one sequence a mode, or None")
+        object.__setattr__(self, "names", called)
+        object.__setattr__(self, "labels", tuple(map(_as_labels, given)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Axes, (self.names, self.labels)
+
+    @classmethod
+    def of(
+        cls, names: Iterable[object] | None, labels: Iterable[ArrayLike | None] | None, shape: Sequence[int]
+    ) -> Self:
+        """Make axes for a shape, which they must fit; modes without a name are called by their number."""
+        axes = cls(range(len(shape)) if names is None else names, labels)
+        return axes.check(tuple(shape))
+
+    def check(self, shape: tuple[int, ...]) -> Self:
+        """Return these axes if they fit a shape."""
+        if len(self.names) != len(shape):
+            raise ValueError(f"modes: got {len(self.names)} names, {self.names}, for shape {shape}; give one a mode")
+        for name, labels, size in zip(self.names, self.labels, shape):
+            if labels is not None and len(labels) != size:
+                raise ValueError(f"mode {name!r}: got {len(labels)} labels for {size} indices; give one an index")
+        return self
+
+    def append(self, other: Axes, mode: int) -> Axes:
+        """Return the axes of two tensors one after the other along a mode."""
+        if self.names != other.names:
+            raise ValueError(f"the modes are called {self.names} and {other.names}; give tensors of the same modes")
+        for k, (ours, theirs) in enumerate(zip(self.labels, other.labels)):
+            if k != mode and not _same_labels(ours, theirs):
+                raise ValueError(f"mode {self.names[k]!r}: the labels of its indices differ; give tensors of the same")
+        first, second = self.labels[mode], other.labels[mode]
+        joined = None if first is None or second is None else np.concatenate((first, second))
+        return Axes(self.names, (*self.labels[:mode], joined, *self.labels[mode + 1 :]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Axes):
+            return NotImplemented
+        return self.names == other.names and all(map(_same_labels, self.labels, other.labels))
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __repr__(self) -> str:
+        parts = (n if ls is None else f"{n}: {len(ls)} labels" for n, ls in zip(self.names, self.labels))
+        return f"Axes({', '.join(parts)})"
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is saved."""
+        labels = {f"axis_{mode}": each for mode, each in enumerate(self.labels) if each is not None}
+        return {"names": np.array(self.names), **labels}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Axes | None:
+        """Build axes of what was saved, if any were."""
+        if "names" not in arrays:
+            return None
+        names = np.atleast_1d(arrays["names"]).tolist()
+        return cls(names, [arrays.get(f"axis_{mode}") for mode in range(len(names))])
+
+
+def mode_names(axes: Axes | None, count: int) -> tuple[str, ...]:
+    """Return what to call the modes: by their names, or by their numbers.
+
+    Examples
+    --------
+    >>> mode_names(None, 2), mode_names(Axes(("city", "hour")), 2)
+    (('mode 0', 'mode 1'), ('city', 'hour'))
+    """
+    return tuple(f"mode {mode}" for mode in range(count)) if axes is None else axes.names
+
+
+def find_mode(mode: Any, axes: Axes | None, count: int) -> int:
+    """Return the number of a mode from 0, given it or its name.
+
+    Examples
+    --------
+    >>> find_mode(-1, None, 3), find_mode("hour", Axes(("city", "hour")), 2)
+    (2, 1)
+    """
+    if isinstance(mode, str):
+        if axes is None:
+            raise IndexError(f"mode {mode!r}: the modes have no names; give a number from 0 to {count - 1}")
+        if mode not in axes.names:
+            raise IndexError(f"mode {mode!r} is unknown; the modes are {', '.join(map(repr, axes.names))}")
+        return axes.names.index(mode)
+    number = as_index(mode)
+    if number is None:
+        raise TypeError(f"mode: cannot use {mode!r} of type {type(mode).__name__}; give a number or a name")
+    if not -count <= number < count:
+        raise IndexError(f"mode {number} is out of range for {count} modes")
+    return number % count
+
+
+def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: str) -> Any:
+    """Return a mapping from modes to values as a tuple, one a mode; anything else as it is.
+
+    Examples
+    --------
+    >>> by_mode({"hour": 6}, Axes(("city", "hour")), 2, None, "rank")
+    (None, 6)
+    """
+    if not isinstance(values, Mapping):
+        return values
+    spread = [default] * count
+    seen: set[int] = set()
+    for mode, value in values.items():
+        try:
+            number = find_mode(mode, axes, count)
+        except (IndexError, TypeError) as error:
+            raise type(error)(f"{argument}: {error}") from None
+        if number in seen:
+            raise ValueError(f"{argument}: mode {mode!r} is given twice")
+        seen.add(number)
+        spread[number] = value
+    return tuple(spread)
+
+
+def _as_labels(values: ArrayLike | None) -> NDArray[Any] | None:
+    """Return labels as an array that can be saved without pickling: whatever is no number and no time is a string."""
+    if values is None:
+        return None
+    labels = np.asarray(values)
+    if labels.ndim != 1:
+        raise ValueError(f"labels: got shape {labels.shape}; give a flat sequence, a label an index")
+    if labels.dtype.kind not in "biufMmU":
+        labels = np.array([str(label) for label in labels.tolist()])
+    return frozen(labels)
+
+
+def _same_labels(ours: NDArray[Any] | None, theirs: NDArray[Any] | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fMm" and theirs.dtype.kind in "fMm")

@@ -1,0 +1,1 @@
+"""The iteration: `ntd`, and the methods that it is compared with."""

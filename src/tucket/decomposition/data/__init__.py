@@ -1,0 +1,1 @@
+"""How a decomposition reads a tensor: one file per way."""

@@ -1,0 +1,1 @@
+"""What a decomposition lowers: one file per loss."""

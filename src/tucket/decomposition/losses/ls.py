@@ -1,0 +1,166 @@
+r"""Least squares: coordinate descent on the factors, accelerated projected gradient on the core.
+
+With the tensor X, the factors A and the core G, what is lowered is
+
+.. math:: \lVert X - G \times_k A_k \rVert^2
+          = \lVert X \rVert^2 - 2 \langle X \times_k A_k^T, G \rangle + \langle G, G \times_k A_k^T A_k \rangle
+
+Beside the contraction of X with the factors, all of it is as small as the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tucket.backends.home import namespace_of
+from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
+from tucket.kernels.algebra import Matrix, at_least, distance_of, multiply, multiply_all, unfold, weigh, without
+
+if TYPE_CHECKING:
+    from tucket.decomposition.data.device import AnyData
+
+__all__ = ["LeastSquares"]
+
+ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
+"""Sweeps over a row of a factor at most, and the change of its squares that ends them."""
+
+FIRST_STEPS, CORE_STEPS = 1, 5
+"""Steps of the core after each factor: only one in the first sweep, when the factors are still far off."""
+
+PACE, FASTER, SLOWER = 0.5, 1.05, 1.5
+"""Share of the last change that is added to it in advance, how it grows, and how it falls when that was too much."""
+
+
+class LeastSquares:
+    """The squared distance of Tucker models from a tensor, in a metric: a weight for every index of every mode.
+
+    A difference counts times the weights at its indices. Models come and go with their factors in the metric: each
+    row is multiplied by its weight.
+    """
+
+    def __init__(self, data: AnyData, metric: Sequence[Matrix]) -> None:
+        self.data, self.metric = data, metric
+        self.norm = data.square_sum(metric)
+        self._first_sweep = data.repeated(_sweep, (FIRST_STEPS,), metric)
+        self._sweep = data.repeated(_sweep, (CORE_STEPS,), metric)
+
+    def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
+        """Yield ever better models, and their squared distance, which never rises.
+
+        Each sweep starts a little further along the way of the last one; where that was too far, the next starts
+        where the last one ended.
+        """
+        best = start = self._told(self._first_sweep(core, *factors))
+        yield best
+        pace = PACE
+        while True:
+            found = self._told(self._sweep(start[0], *start[1]))
+            if found[2] <= best[2]:
+                start = (*_further(found, best, pace), found[2])
+                best, pace = found, min(1.0, pace * FASTER)
+                yield best
+            elif start is not best:
+                start, pace = best, pace / SLOWER
+            else:  # nothing is left to gain but rounding errors
+                yield best
+
+    def _told(self, found: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
+        core, *factors, half = found
+        return core, factors, distance_of(self.norm + 2 * half)
+
+    def distance(self, core: Matrix, factors: Sequence[Matrix]) -> float:
+        """Return the squared distance of a model."""
+        target = self.contract(dict(enumerate(factors)))
+        slope = multiply_by_all(core, [factor.T @ factor for factor in factors]) - target
+        return distance_of(self.norm + 2 * objective(core, slope, target))
+
+    def contract(self, factors: dict[int, Matrix]) -> Matrix:
+        """Contract the tensor, in the metric, with some factors."""
+        return _contract(self.data, self.metric, factors)
+
+
+def _contract(data: AnyData, metric: Sequence[Matrix], factors: dict[int, Matrix]) -> Matrix:
+    result = data.contract({mode: factor * metric[mode][:, None] for mode, factor in factors.items()})
+    return weigh(result, {mode: weights for mode, weights in enumerate(metric) if mode not in factors})
+
+
+def _sweep(data: AnyData, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
+    """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
+
+    The arrays are the metric, the core and the factors.
+    """
+    count = len(data.shape)
+    metric, core, factors = arrays[:count], arrays[count], arrays[count + 1 :]
+    grams = [factor.T @ factor for factor in factors]
+    state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps)
+    for some, others in halves(range(core.ndim), state.shrink):
+        state.improve(_contract(data, metric, {mode: state.factors[mode] for mode in others}), some)
+    return state.core, *state.factors, state.objective
+
+
+@dataclass(slots=True)
+class _State:
+    """A model on its way, the Gram matrices of its factors and their bounds, and half of its squared distance.
+
+    That is less the half of the tensor's norm.
+    """
+
+    core: Matrix
+    factors: list[Matrix]
+    grams: list[Matrix]
+    bounds: list[Matrix]
+    data: AnyData
+    steps: int
+    objective: Matrix = 0.0
+
+    @property
+    def shrink(self) -> list[float]:
+        """How many indices of each mode there are for a component."""
+        return [factor.shape[0] / factor.shape[1] for factor in self.factors]
+
+    def improve(self, part: Matrix, modes: Sequence[int]) -> None:
+        """Improve the factors of some modes, given the tensor contracted with all the others."""
+        if len(modes) == 1:
+            self.improve_factor(part, modes[0])
+            return
+        for some, others in halves(modes, self.shrink):
+            self.improve(multiply_all(part, {mode: self.factors[mode] for mode in others}), some)
+
+    def improve_factor(self, part: Matrix, mode: int) -> None:
+        """Improve one factor, and then the core."""
+        xp, core, grams = namespace_of(part), unfold(self.core, mode), dict(enumerate(self.grams))
+        gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
+        targets = unfold(part, mode) @ core.T
+        factor = self.data.descend_rows(targets, gram, self.factors[mode], ROW_SWEEPS, ROW_TOLERANCE)
+        # columns of norm 1: the gradient of the core is then as well conditioned as scaling can make it
+        norms = xp.sqrt(xp.sum(xp.square(factor), axis=0))
+        norms = norms + xp.astype(norms == 0, norms.dtype)
+        self.factors[mode] = factor = factor / norms
+        self.grams[mode] = factor.T @ factor
+        self.bounds[mode] = eigenvalue_bound(self.grams[mode])
+        target, start = multiply(part, factor, mode), weigh(self.core, {mode: norms})
+        multiply_by = partial(multiply_by_all, matrices=self.grams)
+        self.core, self.objective = nearest(target, multiply_by, math.prod(self.bounds), start, self.steps)
+
+
+def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list[int], list[int]]]:
+    """Cut the modes in two, both of which shrink a tensor by about as much; yield either with the other."""
+    groups: tuple[list[int], list[int]] = ([], [])
+    for mode in sorted(modes, key=lambda mode: -shrink[mode]):
+        min(groups, key=lambda group: (math.prod(shrink[k] for k in group), len(group))).append(mode)
+    for some, others in (groups, groups[::-1]):
+        if some:
+            yield some, others
+
+
+def _further(
+    found: tuple[Matrix, list[Matrix], float], before: tuple[Matrix, list[Matrix], float], pace: float
+) -> tuple[Matrix, list[Matrix]]:
+    def move(now: Matrix, then: Matrix) -> Matrix:
+        return at_least(now + pace * (now - then), 0.0)
+
+    return move(found[0], before[0]), list(map(move, found[1], before[1]))

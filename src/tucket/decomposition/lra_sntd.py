@@ -1,0 +1,115 @@
+"""Sequential non-negative Tucker decomposition based on low-rank approximation, which the paper compares LTR with."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from tucket.base.optional import need
+from tucket.base.partition import Partition, Rank, check_rank, check_rng
+from tucket.base.threads import check_workers
+from tucket.decomposition.data.dense import Data
+from tucket.decomposition.levels import to_unit
+from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
+from tucket.kernels.algebra import Matrix, unfold
+from tucket.models.arrays import deliver
+from tucket.models.collect import collect
+from tucket.models.model import check_dtype
+from tucket.models.tucker import Tucker
+from tucket.sources.as_source import as_dense
+
+__all__ = ["lra_sntd"]
+
+CORE_STEPS = 500
+"""Steps of the core at most."""
+
+
+def lra_sntd(
+    x: ArrayLike,
+    rank: Rank,
+    *,
+    rng: np.random.Generator | int | None = None,
+    dtype: DTypeLike = np.float64,
+    workers: int | None = None,
+) -> Tucker:
+    r"""Decompose a non-negative tensor mode after mode, each by a non-negative factorisation of its unfolding.
+
+    For each mode k in turn, the unfolding is replaced by its best approximation of rank :math:`r_k`, as the singular
+    value decomposition gives it, and that by a product :math:`A_k H` of non-negative matrices, whose second factor,
+    with :math:`r_k` rows, takes the tensor's place for the next mode. The core is then the non-negative one of least
+    squared error with these factors. After Zhou, Cichocki & Xie, "Fast nonnegative matrix/tensor factorization based
+    on low-rank approximation", IEEE Transactions on Signal Processing 60 (2012); the factorisation is `NMF` of
+    scikit-learn, which must be installed, at its defaults.
+
+    Parameters
+    ----------
+    x : array of real numbers, finite and not negative
+        The tensor. It is copied two or three times, in float64.
+    rank : int, or one a mode, each an int or None
+        Number of components of each mode; None for as many as it has indices.
+    rng : None, int or numpy.random.Generator
+        For what scikit-learn draws; always the same without one.
+    dtype : float32 or float64
+        Of the model.
+    workers : int
+        How many threads may read the tensor.
+
+    Examples
+    --------
+    >>> x = np.add.outer(np.arange(1.0, 7), np.arange(1.0, 9))
+    >>> model = lra_sntd(x, 2)
+    >>> model.rank, model.relative_error(x) < 0.05
+    ((2, 2), True)
+    """
+    source = as_dense(x)
+    tensor, home = source.array, source.home
+    if not isinstance(tensor, np.ndarray):
+        raise TypeError(
+            f"x is of {home}, and scikit-learn needs an array in the memory of the host; decompose x by tucket.ntd "
+            f"where it is, or give an array that NumPy can read, such as x.float().cpu() of torch's"
+        )
+    ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
+    seed = int(check_rng(0 if rng is None else rng).integers(2**31))
+    total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
+    scale = to_unit(total / tensor.size)
+    data = Data(tensor, scale, check_workers(workers))
+    rest, factors = tensor * np.float64(scale), []
+    for mode, r in enumerate(ranks):
+        factor, right = _factorise(unfold(rest, mode), r, seed)
+        factors.append(factor)
+        rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
+    grams = [factor.T @ factor for factor in factors]
+    multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
+    core, _ = nearest(data.contract(dict(enumerate(factors))), multiply, bound, rest, CORE_STEPS)
+    model: Tucker = deliver(Tucker(core / scale, factors).astype(target), home)
+    return model
+
+
+def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
+    """Return non-negative factors of the low-rank part of a matrix."""
+    decomposition = need("sklearn.decomposition", "sklearn", "lra_sntd")
+    from sklearn.exceptions import ConvergenceWarning
+
+    if len(matrix) <= matrix.shape[1]:  # singular vectors of the shorter side, from its inner products
+        vectors = np.linalg.eigh(matrix @ matrix.T)[1][:, -rank:]
+        approximation = np.maximum(vectors @ (vectors.T @ matrix), 0.0)
+    else:
+        vectors = np.linalg.eigh(matrix.T @ matrix)[1][:, -rank:]
+        approximation = np.maximum((matrix @ vectors) @ vectors.T, 0.0)
+    # a matrix of lower rank has no use for more components, and scikit-learn's start would divide 0 by 0
+    short = approximation if len(matrix) <= matrix.shape[1] else approximation.T
+    squares = np.linalg.eigvalsh(short @ short.T)  # of the singular values
+    used = max(1, min(rank, int(np.count_nonzero(squares > 1e-13 * squares[-1]))))
+    for init in (None, "random"):
+        solver = decomposition.NMF(used, init=init, random_state=seed)
+        with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+            warnings.simplefilter("ignore", ConvergenceWarning)  # its number of iterations is part of the method
+            factor = solver.fit_transform(approximation)
+        if np.isfinite(factor).all() and np.isfinite(solver.components_).all():
+            break
+    empty = rank - used
+    return np.pad(factor, ((0, 0), (0, empty))), np.pad(solver.components_, ((0, empty), (0, 0)))

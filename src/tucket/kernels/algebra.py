@@ -1,0 +1,130 @@
+"""Products of tensors and matrices, of NumPy's arrays and of any other library's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from tucket.backends.home import namespace_of
+
+__all__ = [
+    "Matrix",
+    "Parts",
+    "at_least",
+    "distance_of",
+    "inner_product",
+    "join",
+    "kronecker",
+    "least_of",
+    "multiply",
+    "multiply_all",
+    "quotient",
+    "reshape",
+    "select",
+    "share",
+    "unfold",
+    "weigh",
+    "without",
+]
+
+Matrix = Any  # an array of floats, of NumPy's or of another library's, of any number of modes
+Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
+
+
+def reshape(array: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """Return an array of another shape, by its own method if it has one, which is quicker."""
+    return array.reshape(shape) if hasattr(array, "reshape") else namespace_of(array).reshape(array, shape)
+
+
+def multiply(part: Matrix, matrix: Matrix, mode: int) -> Matrix:
+    """Sum along one mode against the columns of a matrix, whose number becomes the size of the mode."""
+    before, size, after = math.prod(part.shape[:mode]), part.shape[mode], math.prod(part.shape[mode + 1 :])
+    shape = (*part.shape[:mode], matrix.shape[1], *part.shape[mode + 1 :])
+    if after == 1:  # one product instead of many
+        return reshape(reshape(part, (before, size)) @ matrix, shape)
+    return reshape(matrix.T @ reshape(part, (before, size, after)), shape)
+
+
+def multiply_all(part: Matrix, matrices: Mapping[int, Matrix]) -> Matrix:
+    """Sum along several modes; the one that shrinks most goes first, so that the next has least to do."""
+    for mode in sorted(matrices, key=lambda mode: matrices[mode].shape[1] / matrices[mode].shape[0]):
+        part = multiply(part, matrices[mode], mode)
+    return part
+
+
+def weigh(part: Matrix, vectors: Mapping[int, Matrix]) -> Matrix:
+    """Multiply by the entries of a vector along each of some modes."""
+    for mode, vector in vectors.items():
+        part = part * reshape(vector, (-1,) + (1,) * (part.ndim - mode - 1))
+    return part
+
+
+def without(matrices: Mapping[int, Matrix], mode: int) -> dict[int, Matrix]:
+    """Return all of these but that of one mode."""
+    return {k: matrix for k, matrix in matrices.items() if k != mode}
+
+
+def unfold(part: Matrix, mode: int) -> Matrix:
+    """Return a tensor as a matrix, with a row for each index of one mode."""
+    return reshape(namespace_of(part).moveaxis(part, mode, 0), (part.shape[mode], -1))
+
+
+def inner_product(a: Matrix, b: Matrix) -> Matrix:
+    """Sum the products of the entries of two tensors, to an array of one number."""
+    return reshape(a, (-1,)) @ reshape(b, (-1,))
+
+
+def at_least(array: Matrix, least: float) -> Matrix:
+    """Raise entries that are too small."""
+    if isinstance(array, np.ndarray):
+        return np.maximum(array, least)
+    if hasattr(array, "clamp"):  # of torch's: it sends no number to a device, and can be recorded
+        return array.clamp(min=least)
+    return namespace_of(array).clip(array, least, None)
+
+
+def quotient(a: Matrix, b: Matrix) -> Matrix:
+    """Divide by what is not negative; what is divided by 0 is 0."""
+    return share(a * namespace_of(a).astype(b > 0, a.dtype), b)
+
+
+def share(a: Matrix, b: Matrix) -> Matrix:
+    """Divide by what is not negative, and is 0 only where 0 is divided."""
+    return a / at_least(b, least_of(b.dtype))
+
+
+def least_of(dtype: Any) -> float:
+    """Return the least number of full precision, which stands for 0 where something is divided by it."""
+    return 2.0**-1022 if "64" in str(dtype) else 2.0**-126
+
+
+def distance_of(value: Any) -> float:
+    """Return a distance as a number: never below 0, and infinity where it is none."""
+    number = float(value)
+    return math.inf if math.isnan(number) else max(0.0, number)
+
+
+def kronecker(matrices: Sequence[Matrix]) -> Matrix:
+    """Return the products of the entries of matrices: rows for their rows, columns for their columns, in C order."""
+
+    def pair(a: Matrix, b: Matrix) -> Matrix:
+        extent = a.shape[0] * b.shape[0], a.shape[1] * b.shape[1]
+        return reshape(a[:, None, :, None] * b[None, :, None, :], extent)
+
+    return reduce(pair, matrices)
+
+
+def select(flag: Any, a: Any, b: Any) -> Any:
+    """Return the first if a flag is set, else the second; on a device without looking at the flag."""
+    if isinstance(flag, bool | np.bool):
+        return a if flag else b
+    return namespace_of(flag).where(flag, a, b)
+
+
+def join(pieces: Sequence[Matrix]) -> Matrix:
+    """Put pieces together along the first mode."""
+    return pieces[0] if len(pieces) == 1 else namespace_of(pieces[0]).concat(pieces)

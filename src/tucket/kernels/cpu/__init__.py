@@ -1,0 +1,1 @@
+"""Passes over NumPy arrays by compiled loops."""

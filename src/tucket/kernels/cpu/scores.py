@@ -1,0 +1,129 @@
+"""Compiled loops of the search for blocks: how they score, and what a change to them gains or loses.
+
+The score of sums is the sum of v log v over them, less that of their total.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
+
+from __future__ import annotations
+
+import numpy as np
+
+from tucket.kernels.cpu.loops import log, summing
+
+__all__ = ["best_chain", "join_all", "join_neighbours", "move_one_by_one", "polish", "score_intervals"]
+
+
+@summing
+def score(a, b, sign):
+    """Score the sums a + sign * b."""
+    total = mass = 0.0
+    for i in range(a.size):
+        v = max(a[i] + sign * b[i], 0.0)
+        total += v * log(v)
+        mass += v
+    return total - mass * log(mass)
+
+
+@summing
+def score_intervals(prefix, scores, first, step):
+    """Score intervals of rows, given their running sums: entry [a, b] is that of rows a to b - 1.
+
+    Of those that begin at `first` and at every so many rows from there.
+    """
+    edges = prefix.shape[0]
+    for a in range(first, edges, step):
+        for b in range(a + 1, edges):
+            scores[a, b] = score(prefix[b], prefix[a], -1.0)
+
+
+@summing
+def best_chain(scores, rank):
+    """Cut all indices into `rank` intervals of largest total score; return where they start."""
+    size = scores.shape[0] - 1
+    totals = scores[0].copy()
+    cuts = np.zeros((rank, size + 1), np.int64)
+    for used in range(1, rank):
+        longer = np.full(size + 1, -np.inf)
+        for first in range(used, size):
+            for last in range(first + 1, size + 1):
+                total = totals[first] + scores[first, last]
+                if total > longer[last]:
+                    longer[last], cuts[used, last] = total, first
+        totals = longer
+    starts = np.zeros(rank, np.int64)
+    last = size
+    for used in range(rank - 1, 0, -1):
+        last = cuts[used, last]
+        starts[used] = last
+    return starts
+
+
+@summing
+def polish(prefix, starts, reach):
+    """Move each start, by at most `reach`, to where its two intervals score best, until none moves."""
+    ends = np.append(starts, prefix.shape[0] - 1)
+    moved = True
+    while moved:
+        moved = False
+        for k in range(1, starts.size):
+            low, high = ends[k - 1], ends[k + 1]
+            best = score(prefix[ends[k]], prefix[low], -1.0) + score(prefix[high], prefix[ends[k]], -1.0)
+            best += 1e-12 * abs(best)  # no move for a rounding error: it could go on for ever
+            at = ends[k]
+            for place in range(max(low + 1, at - reach), min(high, at + reach + 1)):
+                total = score(prefix[place], prefix[low], -1.0) + score(prefix[high], prefix[place], -1.0)
+                if total > best:
+                    best, ends[k], moved = total, place, True
+    return ends[:-1]
+
+
+@summing
+def move_one_by_one(rows, labels, core, members):
+    """Move rows, one after another, to the block where the total score is largest; return how many moved."""
+    moves = 0
+    scores = np.array([score(core[block], core[block], 0.0) for block in range(len(core))])
+    for k in range(len(rows)):
+        own = labels[k]
+        if members[own] == 1:
+            continue
+        row = rows[k]
+        loss = scores[own] - score(core[own], row, -1.0)
+        best, target = 1e-12 * abs(scores[own]), own
+        for block in range(len(core)):
+            if block != own:
+                gain = score(core[block], row, 1.0) - scores[block] - loss
+                if gain > best:
+                    best, target = gain, block
+        if target != own:
+            core[own] -= row
+            core[target] += row
+            scores[own] = score(core[own], row, 0.0)
+            scores[target] = score(core[target], row, 0.0)
+            members[own] -= 1
+            members[target] += 1
+            labels[k] = target
+            moves += 1
+    return moves
+
+
+@summing
+def join_all(a, b):
+    """Sum what is lost of v log v when the sums in two arrays are joined one by one; never positive."""
+    total = 0.0
+    for i in range(a.size):
+        v, w = a[i], b[i]
+        total += v * log(v)
+        total += w * log(w)
+        total -= (v + w) * log(v + w)
+    return total
+
+
+@summing
+def join_neighbours(part, alive):
+    """Sum what is lost when each of the rows `alive` of the middle axis is joined with the next one of them."""
+    losses = np.zeros(alive.size)
+    for before in range(part.shape[0]):
+        for k in range(alive.size - 1):
+            losses[k] += join_all(part[before, alive[k]], part[before, alive[k + 1]])
+    return losses

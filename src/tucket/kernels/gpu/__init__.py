@@ -1,0 +1,1 @@
+"""Passes over arrays on a GPU, by Triton."""

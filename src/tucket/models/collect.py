@@ -1,0 +1,208 @@
+"""Read a tensor once, wherever it lies, for its statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tucket import kernels
+from tucket.base.axes import Axes, by_mode
+from tucket.base.blocks import Blocks
+from tucket.base.boxes import halved
+from tucket.base.partition import Partition, Rank, check_mode_rank, in_mode, one_rank_a_mode
+from tucket.kernels import check_workers
+from tucket.models.statistics import Statistics, seal
+from tucket.sources import reductions as passes
+from tucket.sources.as_source import as_source
+from tucket.sources.dense import check_shape_match
+from tucket.sources.source import Report, Source
+from tucket.sources.stream import Stream
+
+__all__ = ["collect", "finest"]
+
+Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
+
+
+@overload
+def collect(
+    x: Any,
+    partition: Cuts,
+    *,
+    moments: bool = False,
+    workers: int | None = None,
+    progress: Report | None = None,
+    compute: Literal[True] = True,
+) -> Statistics: ...
+
+
+@overload
+def collect(x: Any, partition: Cuts, *, moments: bool = False, compute: Literal[False]) -> Any: ...
+
+
+def collect(
+    x: Any,
+    partition: Cuts,
+    *,
+    moments: bool = False,
+    workers: int | None = None,
+    progress: Report | None = None,
+    compute: bool = True,
+) -> Any:
+    """Read a tensor once, for its block sums and marginals.
+
+    Parameters
+    ----------
+    x : array of real numbers, finite and not negative; or a source; or a stream
+        Any number of modes, any layout; it is not changed. An array of NumPy's, torch's, JAX's, CuPy's or of the array
+        API standard, read where it is, of which the sums come to the host; of dask's, xarray's, zarr's, h5py's or
+        sparse's; a matrix of SciPy's; what `open`, `from_table`, `from_parquet` or `from_entries` give; or a
+        `Stream`, or an iterator, of slabs, whose number need not be known.
+    partition : Partition; or an int; or one a mode, each an int, None, Blocks or starts of blocks
+        The blocks, of the shape of `x`. An int asks for so many uniform blocks, None leaves a mode whole, as the mode
+        must be left that a stream grows unless its size is known.
+    moments : bool
+        Whether to sum v log v and v**2 over all entries v in the same pass.
+    workers : int
+        How many threads may read; by default as many as the process has processors. The result is the same
+        for the same number.
+    progress
+        Called with a `Progress` after each chunk.
+    compute : bool
+        False gives, for an array of dask's, a delayed object that is to become the statistics.
+
+    Examples
+    --------
+    >>> collect([[1, 2, 3], [4, 5, 6]], Partition.uniform((2, 3), (1, 3)))
+    Statistics(shape=(2, 3), rank=(1, 3), total=21, kernel='numpy')
+    >>> nights = ([[night, 1, 0]] for night in range(1, 4))
+    >>> collect(nights, (None, 2))
+    Statistics(shape=(3, 3), rank=(3, 2), total=9, kernel='numpy')
+    """
+    if workers is not None:
+        check_workers(workers)
+    if not compute and isinstance(x, Stream | Iterator):
+        raise TypeError("compute=False is for arrays of dask's, not for streams; leave it out")
+    if isinstance(x, Stream | Iterator) and not isinstance(partition, Partition):
+        return grow(Stream.of(x), partition, moments=moments, workers=workers, progress=progress)
+    source = as_source(x, shape=getattr(partition, "shape", None))
+    if isinstance(partition, Partition):
+        check_shape_match(source, partition.shape, "the partition")
+    else:
+        partition = _cut(source, partition)
+    unit = 1.0 if moments else None
+    if not compute:
+        return _delayed(source, partition, unit)
+    return _statistics(passes.block_sums(source, [partition], workers, unit, progress)[0], partition, source.axes)
+
+
+def _statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
+    marginals = tuple(map(seal, sums.marginals))
+    return Statistics(partition, seal(sums.core), marginals, sums.moments, sums.kernel, axes)
+
+
+def _delayed(source: Source, partition: Partition, unit: float | None) -> Any:
+    from tucket.sources.dask import Dask
+
+    if not isinstance(source, Dask):
+        raise TypeError(f"compute=False is for arrays of dask's, not for {source!r}; leave it out")
+    reduction = passes.BlockSums((partition,), 1, unit)
+    return source.delayed(reduction, partial(_finish, partition=partition, axes=source.axes))
+
+
+def _finish(placed: list[passes.Placed], partition: Partition, axes: Axes | None) -> Statistics:
+    """Make statistics of the sums of all chunks, wherever that is called."""
+    passes.check_total(placed[0].sums)
+    return _statistics(placed[0].sums, partition, axes)
+
+
+def _cut(source: Source, cuts: Any) -> Partition:
+    """Return the partition that is meant by an int, or by one a mode, each an int, None, Blocks or starts."""
+    cuts = by_mode(cuts, source.axes, len(source.shape), None, "partition")
+    modes = []
+    for mode, (cut, size) in enumerate(zip(one_rank_a_mode(cuts, source.shape), source.shape)):
+        if isinstance(cut, Blocks):
+            if cut.size != size:
+                raise ValueError(f"mode {mode}: the given blocks are of {cut.size} indices; give {size}")
+            modes.append(cut)
+        elif isinstance(cut, Sequence | np.ndarray) and not isinstance(cut, str):
+            modes.append(in_mode(mode, Blocks.from_starts, size, cut))
+        else:
+            modes.append(Blocks.uniform(size, check_mode_rank(cut, size, mode)))
+    return Partition(tuple(modes))
+
+
+FINEST = 1 << 22
+"""Entries of the finest core that a curve, or a search over a stream, begins with."""
+
+
+def finest(x: Any, workers: int | None = None, progress: Report | None = None) -> Statistics:
+    """Collect a tensor under blocks as fine as a search without the data can begin with, up to single indices."""
+    if isinstance(x, Stream | Iterator):
+        return grow(Stream.of(x), most=FINEST, moments=True, workers=workers, progress=progress)
+    source = as_source(x)
+    rank = halved(source.shape, FINEST)
+    return collect(source, Partition.uniform(source.shape, rank), moments=True, workers=workers, progress=progress)
+
+
+def grow(
+    stream: Stream,
+    cuts: Any = None,
+    *,
+    most: int | None = None,
+    moments: bool,
+    workers: int | None,
+    progress: Report | None,
+) -> Statistics:
+    """Collect a stream whose length is not known.
+
+    The mode that grows is left whole if the cuts are given. Given instead how many cells there may be, the other modes
+    are cut as finely as that allows, and neighbours in the growing one are joined as often as needed to stay below it.
+    """
+    parts: list[Statistics] = []
+    mode, width, start, unit = 0, 1, 0, 1.0 if moments else None
+    for slab, mode in stream:
+        end = start + slab.shape[mode]
+        if most is None:
+            wanted = list(one_rank_a_mode(by_mode(cuts, slab.axes, len(slab.shape), None, "partition"), slab.shape))
+            if wanted[mode] is not None:
+                raise ValueError(
+                    f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size "
+                    f"is known; give None there, and coarsen the statistics, or a Partition of the whole shape"
+                )
+        else:
+            others = halved([1 if k == mode else size for k, size in enumerate(slab.shape)], max(1, most // 64))
+            while math.prod(others) * -(-end // width) > most and width < end:
+                width *= 2
+            wanted = [*others[:mode], _in_steps(start, end, width), *others[mode + 1 :]]
+        cut = _cut(slab, wanted)
+        origin = tuple(start if k == mode else 0 for k in range(len(slab.shape)))
+        sums = passes.block_sums(slab, [cut], workers, unit, progress, origin)[0]
+        parts.append(_statistics(sums, cut, slab.axes))
+        # so that each is copied but few times, however many come
+        while len(parts) > 1 and parts[-2].shape[mode] < 2 * parts[-1].shape[mode]:
+            parts[-2:] = [parts[-2].append(parts[-1], mode)]
+        if most is not None and sum(part.core.size for part in parts) > 2 * most:
+            parts = [_joined(parts, mode, width)]
+        start = end
+    if not parts:
+        raise ValueError("the stream holds no slab; give at least one with at least one index")
+    return _joined(parts, mode, width)
+
+
+def _joined(parts: Sequence[Statistics], mode: int, width: int) -> Statistics:
+    """Put statistics one after another along a mode, in which they are cut at multiples of a width."""
+    found = reduce(lambda first, second: first.append(second, mode), parts)
+    if width == 1:
+        return found
+    return found.coarsen(found.partition.replace(mode, _in_steps(0, found.shape[mode], width)))
+
+
+def _in_steps(start: int, end: int, width: int) -> Blocks:
+    """Return blocks of indices from start to end that begin at multiples of a width."""
+    first = np.arange(-(start % width), end - start, width)
+    return Blocks.from_starts(end - start, np.maximum(first, 0))

@@ -1,0 +1,267 @@
+"""All that a projection needs to know of a tensor: its block sums and its marginals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import kernels
+from tucket.base import archive
+from tucket.base.axes import Axes, find_mode
+from tucket.base.blocks import Blocks, frozen
+from tucket.base.partition import Partition, check_partition
+from tucket.models.tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
+
+if TYPE_CHECKING:
+    import os
+
+__all__ = ["Statistics", "seal"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Statistics:
+    """Block sums and marginals of a tensor under a partition.
+
+    They add: the statistics of a tensor are the sum of those of its disjoint pieces, each zero elsewhere. And
+    they coarsen: those of any partition made of unions of the blocks follow without the data.
+
+    Attributes
+    ----------
+    partition : Partition
+        The blocks.
+    core : array of shape `partition.rank`
+        Sum of the tensor over each block.
+    marginals : tuple of arrays
+        For each mode, the sums over all the other modes.
+    moments : Moments or None
+        The sums of v log v and of v**2 over all entries v, if they were asked for.
+    kernel : str
+        What read the data.
+    axes : Axes or None
+        Names of the modes, and labels of their indices.
+
+    Examples
+    --------
+    >>> from tucket import collect
+    >>> partition = Partition.uniform((4, 2), (2, 1))
+    >>> stats = collect([[1, 2], [3, 4], [5, 6], [7, 8]], partition)
+    >>> stats.core
+    array([[10.],
+           [26.]])
+    >>> stats.marginals
+    (array([ 3.,  7., 11., 15.]), array([16., 20.]))
+    >>> (stats + stats).total
+    72.0
+    """
+
+    partition: Partition
+    core: NDArray[np.float64]
+    marginals: tuple[NDArray[np.float64], ...]
+    moments: kernels.Moments | None
+    kernel: str
+    axes: Axes | None = None
+
+    def __post_init__(self) -> None:
+        check_partition(self.partition)
+        if self.axes is not None:
+            self.axes.check(self.shape)
+        if self.core.shape != self.rank or tuple(map(len, self.marginals)) != self.shape:
+            raise ValueError(
+                f"core and marginals, of shapes {self.core.shape} and {[m.shape for m in self.marginals]}, "
+                f"do not fit the partition of shape {self.shape} and rank {self.rank}; use collect"
+            )
+        object.__setattr__(self, "core", frozen(self.core))
+        object.__setattr__(self, "marginals", tuple(map(frozen, self.marginals)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Statistics, (self.partition, self.core, self.marginals, self.moments, self.kernel, self.axes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self.partition.shape
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Number of blocks of each mode."""
+        return self.partition.rank
+
+    @property
+    def total(self) -> float:
+        """Sum of the whole tensor."""
+        return float(self.core.sum())
+
+    def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        if self.partition != other.partition:
+            raise ValueError(
+                f"cannot add statistics of different partitions, {self.partition} and {other.partition}; "
+                f"coarsen both to a common one first"
+            )
+        if self.axes != other.axes:
+            raise ValueError(
+                f"cannot add statistics whose modes or labels differ, {self.axes} and {other.axes}; "
+                f"give the same to both"
+            )
+        with np.errstate(over="ignore"):
+            core = self.core + other.core
+            total = core.sum()
+        if not np.isfinite(total):
+            raise ValueError(f"the totals {self.total} and {other.total} add to more than float64 can hold")
+        return Statistics(
+            self.partition,
+            seal(core),
+            tuple(map(seal, map(np.add, self.marginals, other.marginals))),
+            self.moments.plus(other.moments) if self.moments and other.moments else None,
+            _both(self.kernel, other.kernel),
+            self.axes,
+        )
+
+    def __radd__(self, other: object) -> Statistics:
+        return self if other == 0 else NotImplemented  # so that sum() works
+
+    def coarsen(self, partition: Partition) -> Statistics:
+        """Return the statistics under a coarser partition: what `collect` would give, but for rounding.
+
+        Examples
+        --------
+        >>> from tucket import collect
+        >>> x, fine, coarse = np.arange(8), Partition.uniform((8,), 4), Partition.uniform((8,), 2)
+        >>> collect(x, fine).coarsen(coarse) == collect(x, coarse)
+        True
+        """
+        core = self.core
+        for mode, blocks in enumerate(self.partition.quotient(partition).modes):
+            if not blocks.is_whole:
+                core = blocks.sum(core, axis=mode)
+        return replace(self, partition=partition, core=seal(core))
+
+    def append(self, other: Statistics, mode: int | str = 0) -> Statistics:
+        """Return the statistics of two tensors one after the other along a mode, such as time.
+
+        In all other modes both must have the same blocks.
+
+        Examples
+        --------
+        >>> from tucket import collect
+        >>> days = [collect([[1, 2], [3, 4]], Partition.uniform((2, 2), (1, 2))) for _ in range(2)]
+        >>> days[0].append(days[1]).core
+        array([[4., 6.],
+               [4., 6.]])
+        """
+        if not isinstance(other, Statistics):
+            raise TypeError(f"other: got a {type(other).__name__}; give Statistics")
+        along = find_mode(mode, self.axes, len(self.shape))
+        for k, (ours, theirs) in enumerate(zip(self.partition.modes, other.partition.modes)):
+            if len(self.shape) != len(other.shape) or (k != along and ours != theirs):
+                raise ValueError(
+                    f"cannot append {other.partition} to {self.partition}: they may differ in mode {along} alone, "
+                    f"and do in mode {k}"
+                )
+        if (self.axes is None) != (other.axes is None):
+            raise ValueError(
+                f"cannot append {other.axes or 'modes without names'} to {self.axes or 'modes without names'}"
+            )
+        marginals = [
+            np.concatenate((ours, theirs)) if k == along else ours + theirs
+            for k, (ours, theirs) in enumerate(zip(self.marginals, other.marginals))
+        ]
+        return Statistics(
+            self.partition.replace(along, _after(self.partition[along], other.partition[along])),
+            seal(np.concatenate((self.core, other.core), axis=along)),
+            tuple(map(seal, marginals)),
+            self.moments.plus(other.moments) if self.moments and other.moments else None,
+            _both(self.kernel, other.kernel),
+            self.axes.append(other.axes, along) if self.axes and other.axes else None,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the statistics to exactly this path, as an npz archive of plain arrays, whole or not at all."""
+        arrays = {
+            "core": self.core,
+            "kernel": np.array(self.kernel),
+            **{f"marginal_{mode}": marginal for mode, marginal in enumerate(self.marginals)},
+            **blocks_to_arrays(self.partition),
+            **({} if self.moments is None else {"moments": np.array(self.moments)}),
+            **({} if self.axes is None else self.axes.to_arrays()),
+        }
+        archive.write(path, "Statistics", arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+        """Read statistics that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
+        kind, arrays = archive.read(path)
+        if kind != "Statistics":
+            raise ValueError(f"{path} holds a {kind!r}, not statistics; models are read by tucket.load")
+        return archive.build(path, "set of statistics", _from_arrays, arrays)
+
+    def project(self) -> BlockTucker:
+        r"""Return the m-projection onto the bingo space of the partition: the closed form of LTR.
+
+        .. math:: w_k[i] = m_k[i] \Big/ \sum_{j : b_k(j) = b_k(i)} m_k[j]
+
+        with the block sums as the core. A block without mass gets zero weights.
+
+        Examples
+        --------
+        >>> from tucket import collect
+        >>> collect([[1, 2], [3, 4]], Partition.uniform((2, 2), 1)).project().to_tensor()
+        array([[1.2, 1.8],
+               [2.8, 4.2]])
+        """
+        weights = map(_weights, self.marginals, self.partition.modes)
+        return BlockTucker(self.core, self.partition, weights, self.axes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Statistics):
+            return NotImplemented
+        return (
+            self.partition == other.partition
+            and np.array_equal(self.core, other.core)
+            and all(map(np.array_equal, self.marginals, other.marginals))
+            and self.moments == other.moments
+            and self.axes == other.axes
+        )
+
+    def __repr__(self) -> str:
+        return f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
+
+
+def _after(first: Blocks, second: Blocks) -> Blocks:
+    """Return the blocks of two modes, one after the other."""
+    return Blocks.from_labels(np.concatenate((first.labels, second.labels + first.rank)))
+
+
+def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
+    core = arrays["core"]
+    marginals = tuple(arrays[f"marginal_{mode}"] for mode in range(core.ndim))
+    for name, array in (("core", core), *((f"marginal {k}", marginal) for k, marginal in enumerate(marginals))):
+        if array.dtype != np.float64 or not (np.isfinite(array).all() and (array >= 0).all()):
+            raise ValueError(f"{name} must hold finite float64 numbers, none negative")
+    return Statistics(
+        blocks_from_arrays(arrays, [len(marginal) for marginal in marginals]),
+        core,
+        marginals,
+        kernels.Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
+        str(arrays["kernel"].item()),
+        Axes.from_arrays(arrays),
+    )
+
+
+def _both(kernel: str, other: str) -> str:
+    return ", ".join(dict.fromkeys([*kernel.split(", "), *other.split(", ")]))
+
+
+def _weights(marginal: NDArray[np.float64], blocks: Blocks) -> NDArray[np.float64]:
+    mass = blocks.expand(blocks.sum(marginal))
+    return seal(np.divide(marginal, mass, where=mass > 0, out=np.zeros_like(marginal)))
+
+
+def seal(fresh: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Make an array of our own read-only, in place."""
+    fresh.flags.writeable = False
+    return fresh

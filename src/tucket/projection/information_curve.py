@@ -1,0 +1,275 @@
+"""Every rank from one pass: how much information the models of a nested family keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.base.axes import Axes
+from tucket.base.blocks import as_index
+from tucket.base.optional import need
+from tucket.base.partition import Partition
+from tucket.base.threads import check_workers, in_order
+from tucket.models.collect import finest
+from tucket.models.metrics import total_correlation
+from tucket.models.statistics import Statistics
+from tucket.projection.search import tensor_correlation, v_log_v
+from tucket.sources.source import Report
+
+__all__ = ["InformationCurve", "Point", "check_criterion", "information_curve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One rank: its model's blocks, its divergence, and the share of the total correlation that it keeps."""
+
+    partition: Partition
+    kl: float
+    kept: float
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """Number of blocks of each mode."""
+        return self.partition.rank
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of entries of the model's core and weights."""
+        return math.prod(self.rank) + sum(self.partition.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class InformationCurve:
+    """Divergence and information kept along a nested family of ranks, from the finest to rank 1.
+
+    `joint` always takes the step, in whatever mode, that loses least for each parameter saved; `modes[k]` coarsens
+    mode k alone.
+    """
+
+    joint: tuple[Point, ...]
+    modes: tuple[tuple[Point, ...], ...]
+    total: float
+    axes: Axes | None = None
+
+    def retain(self, share: float) -> Point:
+        """Return the smallest model on the joint path that keeps this share of the information."""
+        kept = [point for point in self.joint if point.kept >= share]
+        if not kept:
+            raise ValueError(
+                f"retain: the finest model, of rank {self.joint[0].rank}, keeps {self.joint[0].kept:.4f}, "
+                f"less than {share}; give less, or a rank"
+            )
+        return kept[-1]
+
+    def within(self, parameters: int) -> Point:
+        """Return the largest model on the joint path with at most so many parameters."""
+        for point in self.joint:
+            if point.n_parameters <= parameters:
+                return point
+        least = self.joint[-1].n_parameters
+        raise ValueError(f"max_parameters: got {parameters}, but the rank-1 model has {least}; give at least that")
+
+    def shortest_description(self) -> Point:
+        """Return the model of least description length: divergence plus half of log S for each free parameter.
+
+        It takes the entries for counts, S of them in all.
+        """
+
+        def length(point: Point) -> float:
+            free = math.prod(point.rank) - 1 + sum(s - r for s, r in zip(point.partition.shape, point.rank))
+            return point.kl + free / 2 * math.log(max(self.total, 1))
+
+        least = min(map(length, self.joint))
+        # points with only one mode cut are the same tensor: of equals, the smallest
+        return next(point for point in reversed(self.joint) if length(point) <= least + 1e-9 * abs(least))
+
+    def knee(self) -> Point:
+        """Return the point of the joint path farthest above the line from its smallest to its largest model."""
+        sizes = np.log([point.n_parameters for point in self.joint])
+        kept = np.array([point.kept for point in self.joint])
+        across = (sizes - sizes[-1]) / ((sizes[0] - sizes[-1]) or 1)
+        above = (kept - kept[-1]) / ((kept[0] - kept[-1]) or 1) - across
+        return self.joint[int(above.argmax())]
+
+    def to_pandas(self) -> Any:
+        """Return a table of all paths, a row a point."""
+        pd = need("pandas", "pandas", "to_pandas")
+        names = range(len(self.modes)) if self.axes is None else self.axes.names
+        paths = [("joint", self.joint), *((f"mode {name}", path) for name, path in zip(names, self.modes))]
+        return pd.DataFrame(
+            [
+                {"path": name, "rank": p.rank, "n_parameters": p.n_parameters, "kl": p.kl, "kept": p.kept}
+                for name, path in paths
+                for p in path
+            ]
+        )
+
+    def __repr__(self) -> str:
+        shown = [self.retain(share) for share in (0.99, 0.95, 0.9, 0.8, 0.5) if self.joint[0].kept >= share]
+        lines = [f"{point.kept:7.1%} {point.n_parameters:>12,}  {point.rank}" for point in shown]
+        return "\n".join([f"InformationCurve of {len(self.joint)} models", "   kept   parameters  rank", *lines])
+
+
+def check_criterion(rank: object, retain: object, max_parameters: object) -> Callable[[InformationCurve], Point] | None:
+    """Return how a rank is to be chosen from a curve, or None where it is given."""
+    is_mdl = isinstance(rank, str) and rank == "mdl"
+    if retain is None and max_parameters is None:
+        return InformationCurve.shortest_description if is_mdl else None
+    asked = {"rank": rank, "retain": retain, "max_parameters": max_parameters}
+    given = [f"{name}={value!r}" for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} contradict each other; give one of rank, retain and max_parameters")
+    if retain is not None:
+        if not isinstance(retain, (int, float, np.number)) or isinstance(retain, bool) or not 0 < retain <= 1:
+            raise ValueError(f"retain: got {retain!r}; give a share above 0, up to 1")
+        share = float(retain)
+        return lambda curve: curve.retain(share)
+    count = as_index(max_parameters)
+    if count is None or count < 1:
+        raise ValueError(f"max_parameters: got {max_parameters!r}; give an int from 1")
+    return lambda curve: curve.within(count)
+
+
+def information_curve(
+    x: Any,
+    *,
+    workers: int | None = None,
+    callback: Callable[[int, int], object] | None = None,
+    progress: Report | None = None,
+) -> InformationCurve:
+    """Tell how much information the models of a nested family of ranks keep, from one look at the data.
+
+    Parameters
+    ----------
+    x : array of real numbers, finite and not negative; or a source, a stream or Statistics
+        The tensor: see `collect`. A large one is first cut into fine contiguous blocks. Or statistics of one, whose
+        blocks are the finest, and of which neighbours are joined; without their moments, divergence and share are
+        counted from those blocks on.
+    workers : int
+        How many threads may read the tensor; by default as many as the process has processors.
+    callback
+        Called with the number of steps done, and of all, on the joint path.
+    progress
+        Called with a `Progress` after each chunk of the data.
+
+    Examples
+    --------
+    >>> x = np.outer([1, 2, 5, 5], [3, 3, 1]) + 9 * np.eye(4, 3)
+    >>> curve = information_curve(x)
+    >>> curve.retain(0.9).rank
+    (4, 3)
+    """
+    statistics = x if isinstance(x, Statistics) else finest(x, workers, progress)
+    modes = range(len(statistics.rank))
+    steps = sum(statistics.rank) - len(modes)
+
+    def follow(some: Sequence[int]) -> tuple[Point, ...]:
+        points = []
+        for done, point in enumerate(_path(statistics, some)):
+            points.append(point)
+            if callback and some is modes:
+                callback(done, steps)
+        return tuple(points)
+
+    threads = 1 if callback else check_workers(workers)  # who is told of steps is told in his own thread
+    joint, *paths = in_order(follow, [modes, *([mode] for mode in modes)], threads)
+    return InformationCurve(joint, tuple(paths), statistics.total, statistics.axes)
+
+
+def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
+    """Yield the finest point and ever coarser ones: each joins the neighbours that lose least a parameter saved."""
+    whole, kept, total = tensor_correlation(statistics), total_correlation(statistics.core), statistics.total
+    # it is a difference of entropies: below this, all of it is rounding
+    least = 1e-13 * (math.log(max(total, 1.0)) + sum(math.log(size) + 1 for size in statistics.shape))
+    core = Shrinking(statistics.core / (total or 1.0), modes)
+    while True:
+        lost = whole - kept if whole - kept > least else 0.0
+        share = max(0.0, kept / whole) if lost and whole > least else 1.0
+        grid = Partition.from_starts(statistics.rank, core.starts)
+        yield Point(statistics.partition.compose(grid), total * lost, share)
+        step = core.cheapest()
+        if step is None:
+            return
+        kept -= core.join(*step)
+
+
+class Shrinking:
+    """A core whose blocks are joined, pair after pair, and what each pair of neighbours would lose.
+
+    The second of a pair stays where it is, without mass, and is passed over, until half of the core is such.
+    """
+
+    def __init__(self, core: NDArray[np.float64], modes: Sequence[int]) -> None:
+        from tucket.kernels.cpu import scores
+
+        # the longest mode first, since most of the slabs that are joined are its: they then lie in one piece
+        self.axes = [int(axis) for axis in np.argsort(np.argsort([-size for size in core.shape], kind="stable"))]
+        self.core = core.transpose(np.argsort(self.axes)).copy(order="C")
+        self.modes, self.scores = modes, scores
+        self.starts = [np.arange(size) for size in core.shape]
+        self.alive = [starts.copy() for starts in self.starts]
+        axes = set(range(core.ndim))
+        self.masses = [core.sum(axis=tuple(axes - {mode})) for mode in axes]
+        # what is lost of the sum of v log v over the core; what is lost over the masses counts against it
+        self.losses = {mode: self._neighbours(self.core, self.axes[mode], self.alive[mode]) for mode in modes}
+
+    def _neighbours(self, part: NDArray[np.float64], axis: int, alive: NDArray[np.intp]) -> NDArray[np.float64]:
+        if axis == part.ndim - 1:  # rows of one entry: better turned first
+            part, axis = np.ascontiguousarray(np.moveaxis(part, axis, 0)), 0
+        shape = part.shape
+        flat = part.reshape(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        losses: NDArray[np.float64] = self.scores.join_neighbours(flat, alive)
+        return losses
+
+    def cheapest(self) -> tuple[int, int, float] | None:
+        """Return the mode and pair that lose least for each parameter saved, and the loss."""
+        size = math.prod(map(len, self.alive))
+        found = []
+        for mode in self.modes:
+            alive = self.alive[mode]
+            if len(alive) > 1:
+                mass = self.masses[mode][alive]
+                losses = self.losses[mode][:-1] - (
+                    v_log_v(mass[:-1]) + v_log_v(mass[1:]) - v_log_v(mass[:-1] + mass[1:])
+                )
+                pair = int(losses.argmin())
+                found.append((float(losses[pair]) * len(alive) / size, mode, pair, float(losses[pair])))
+        return min(found)[1:] if found else None
+
+    def join(self, mode: int, pair: int, loss: float) -> float:
+        """Join a pair of neighbours; return the loss."""
+        alive, axis = self.alive[mode], self.axes[mode]
+        first, second = alive[pair], alive[pair + 1]
+        slabs = np.moveaxis(self.core, axis, 0)
+        one, other = slabs[first].copy(), slabs[second].copy()
+        both = one + other
+        for k in self.modes:
+            if k != mode:
+                inner = self.axes[k] - (self.axes[k] > axis)
+                for part, sign in ((both, 1), (one, -1), (other, -1)):
+                    self.losses[k] += sign * self._neighbours(part, inner, self.alive[k])
+        slabs[first], slabs[second] = both, 0
+        self.masses[mode][first] += self.masses[mode][second]
+        self.starts[mode] = np.delete(self.starts[mode], pair + 1)
+        self.alive[mode] = alive = np.delete(alive, pair + 1)
+        losses = np.delete(self.losses[mode], pair + 1)
+        for k in (pair - 1, pair):
+            if 0 <= k < len(alive) - 1:
+                a, b = (np.ascontiguousarray(slabs[alive[at]]).ravel() for at in (k, k + 1))
+                losses[k] = self.scores.join_all(a, b)
+        self.losses[mode] = losses
+        if 2 * math.prod(map(len, self.alive)) < self.core.size:
+            self._compact()
+        return loss
+
+    def _compact(self) -> None:
+        """Drop what has no mass any more."""
+        by_axis = sorted(range(self.core.ndim), key=lambda mode: self.axes[mode])
+        self.core = self.core[np.ix_(*(self.alive[mode] for mode in by_axis))]
+        self.masses = [mass[alive] for mass, alive in zip(self.masses, self.alive)]
+        self.alive = [np.arange(len(alive)) for alive in self.alive]

@@ -1,0 +1,212 @@
+"""One pass over a source, wherever it lies: block sums of its chunks, put where they belong, and added."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import kernels
+from tucket.base.boxes import Box, hull, into_frame, shape_of, whole
+from tucket.base.partition import Partition
+from tucket.kernels.sums import Moments, Sums
+from tucket.sources.dense import bad_value, explain_values
+from tucket.sources.foreign import explain_foreign
+from tucket.sources.source import Chunk, Entries, Report, Source
+
+__all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
+
+
+def block_sums(
+    source: Source,
+    cuts: Sequence[Partition],
+    workers: int | None = None,
+    unit: float | None = None,
+    progress: Report | None = None,
+    origin: tuple[int, ...] | None = None,
+) -> list[Sums]:
+    """Read a source once, for its block sums and marginals under each of several partitions.
+
+    A source that is part of a larger tensor is told where in it it begins.
+    """
+    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), workers, unit, origin), progress)
+    check_total(placed[0].sums)
+    return [each.sums for each in placed]
+
+
+def check_total(sums: Sums) -> None:
+    """Refuse sums that are too large."""
+    if not sums.is_finite():
+        raise ValueError("the sum of x is too large for float64; scale x down")
+
+
+class Placed(NamedTuple):
+    """Sums of a part of a tensor: where it is, and which of all blocks its core is about."""
+
+    sums: Sums
+    box: Box
+    region: Box
+
+
+@dataclass(frozen=True)
+class BlockSums:
+    """Block sums and marginals under several partitions, and moments if there is a unit to count entries in."""
+
+    cuts: tuple[Partition, ...]
+    workers: int | None = None
+    unit: float | None = None
+    origin: tuple[int, ...] | None = None
+
+    @property
+    def distinct(self) -> bool:
+        """Sums are the same for duplicates, but their moments are not."""
+        return self.unit is not None
+
+    def of(self, chunk: Chunk | Entries) -> list[Placed]:
+        """Return the sums of one chunk, whose values must be finite and not negative."""
+        placed = [self._place(chunk, cut) for cut in self.cuts]
+        fine = all(each.sums.is_finite() and not each.sums.has_negative for each in placed)
+        check_chunk(chunk, fine, self.origin)
+        return placed
+
+    def _place(self, chunk: Chunk | Entries, cut: Partition) -> Placed:
+        if isinstance(chunk, Entries):
+            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.workers, self.unit)
+            return Placed(sums, whole(cut.shape), whole(cut.rank))
+        if chunk.array.shape == cut.shape:
+            sums = kernels.block_sums(chunk.array, cut, self.workers, self.unit)
+            return Placed(sums, chunk.box, whole(cut.rank))
+        inside, blocks = cut.within(chunk.box)
+        sums = kernels.block_sums(chunk.array, inside, self.workers, self.unit)
+        seen = [index.ravel() for index in blocks]
+        region = tuple(slice(int(these[0]), int(these[-1]) + 1) for these in seen)
+        if any(len(these) < rows.stop - rows.start for these, rows in zip(seen, region)):
+            core = np.zeros(shape_of(region))
+            core[np.ix_(*(these - these[0] for these in seen))] = sums.core
+            sums = sums._replace(core=core)
+        return Placed(sums, chunk.box, region)
+
+    def merge(self, results: Sequence[list[Placed]]) -> list[Placed]:
+        """Add the sums of some chunks: they are then those of the least box that holds all of these."""
+        merged = []
+        for parts in zip(*results):
+            room = _nothing(hull([part.box for part in parts]), hull([part.region for part in parts]), parts[0].sums)
+            merged.append(_add(room, parts))
+        return merged
+
+    def total(self, results: Iterable[list[Placed]]) -> list[Placed]:
+        """Add the sums of all chunks."""
+        totals: list[Placed] = []
+        for parts in results:
+            if totals:
+                totals = [_add(total, [part]) for total, part in zip(totals, parts)]
+                continue
+            for cut, part in zip(self.cuts, parts):
+                is_all = part.sums.core.shape == cut.rank and tuple(map(len, part.sums.marginals)) == cut.shape
+                if is_all and part.sums.core.flags.writeable:  # not if it came from another process
+                    totals.append(part)
+                else:
+                    totals.append(_add(_nothing(whole(cut.shape), whole(cut.rank), part.sums), [part]))
+        return totals
+
+
+def _nothing(box: Box, region: Box, like: Sums) -> Placed:
+    """Return sums of nothing, with room for a part of a tensor."""
+    core = np.zeros(shape_of(region))
+    marginals = tuple(map(np.zeros, shape_of(box)))
+    return Placed(
+        like._replace(core=core, marginals=marginals, moments=like.moments and Moments(0.0, 0.0)), box, region
+    )
+
+
+def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
+    """Add parts to what has room for them, in place."""
+    moments = room.sums.moments
+    for part in parts:
+        with np.errstate(over="ignore"):
+            room.sums.core[into_frame(part.region, room.region)] += part.sums.core
+            for mode, marginal in enumerate(part.sums.marginals):
+                room.sums.marginals[mode][into_frame(part.box, room.box)[mode]] += marginal
+        moments = moments.plus(part.sums.moments) if moments and part.sums.moments else None
+    is_rough = any(part.sums.is_rough for part in (room, *parts))
+    return room._replace(sums=room.sums._replace(moments=moments, is_rough=is_rough))
+
+
+@dataclass(frozen=True)
+class Unfoldings:
+    """The unfoldings of a tensor of entries by some modes, as sparse matrices: too long to be held dense."""
+
+    partition: Partition
+    modes: tuple[int, ...]
+    distinct: bool = False
+
+    def of(self, chunk: Chunk | Entries) -> list[Any]:
+        """Sum entries over the blocks of all modes but one, for each of these."""
+        from scipy.sparse import coo_array
+
+        if isinstance(chunk, Chunk):
+            inside = np.nonzero(chunk.array)
+            coords = [indices + rows.start for indices, rows in zip(inside, chunk.box)]
+            chunk = Entries(coords, chunk.array[inside], self.partition.shape)
+        check_chunk(chunk, bool(np.isfinite(chunk.values.sum(dtype=np.float64))) and not (chunk.values < 0).any())
+        found = []
+        for mode in self.modes:
+            others = [k for k in range(len(chunk.shape)) if k != mode]
+            column = np.zeros(len(chunk.values), np.intp)
+            for k in others:
+                column = column * self.partition[k].rank + self.partition[k].labels[chunk.coords[k]]
+            extent = chunk.shape[mode], math.prod(self.partition.rank[k] for k in others)
+            values = chunk.values.astype(np.float64)
+            found.append(coo_array((values, (chunk.coords[mode].astype(np.intp), column)), shape=extent).tocsr())
+        return found
+
+    def merge(self, results: Sequence[list[Any]]) -> list[Any]:
+        """Add matrices."""
+        return self.total(results)
+
+    def total(self, results: Iterable[list[Any]]) -> list[Any]:
+        """Add matrices."""
+        totals: list[Any] = []
+        for found in results:
+            totals = [a + b for a, b in zip(totals, found)] if totals else found
+        return totals
+
+
+class Scalars(ABC):
+    """A few numbers of each chunk, which add."""
+
+    distinct = True
+
+    @abstractmethod
+    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+        """Return the numbers of one chunk."""
+
+    def merge(self, results: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Add them."""
+        return self.total(results)
+
+    def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Add them."""
+        return np.asarray(sum(results))
+
+
+def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | None = None) -> None:
+    """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
+    if is_fine:
+        return
+    shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)
+    if isinstance(chunk, Chunk):
+        start = [rows.start + by for rows, by in zip(chunk.box, shift)]
+        is_ours = isinstance(chunk.array, np.ndarray)
+        raise explain_values(chunk.array, "x", start) if is_ours else explain_foreign(chunk.array, start)
+    bad = ~(np.isfinite(chunk.values) & (chunk.values >= 0))
+    if not bad.any():
+        raise ValueError("the sum of x is too large for float64; scale x down")
+    at = int(np.argmax(bad))
+    where = [int(indices[at]) + by for indices, by in zip(chunk.coords, shift)]
+    raise bad_value("x", where, chunk.values[at].item())
