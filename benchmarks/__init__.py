@@ -1,1 +1,1 @@
-"""Measurements: one table of cases feeds `make bench`, asv and the tests."""
+"""Benchmarks: one list of cases feeds `make bench`, asv and the tests."""

@@ -1,4 +1,4 @@
-"""Measure every case and print one table; keep it as JSON, and draw the README's plot from that.
+"""Measure every case, print a table, save the results as JSON, and update the README from them.
 
 python -m benchmarks [--rounds 9] [--output benchmarks/results/cpu.json]
 """
@@ -28,10 +28,10 @@ RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
 
 def main() -> None:
-    """Run all measurements."""
+    """Run all benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="timed rounds of each case (default: 9)")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the JSON (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=9, help="timed rounds per case (default: 9)")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="file for the results (default: %(default)s)")
     options = parser.parse_args()
     result: dict[str, Any] = {"date": date.today().isoformat(), "machine": machine()}
     print("  ".join(f"{name} {value}" for name, value in result["machine"].items()), "\n")
@@ -46,15 +46,15 @@ def main() -> None:
     result["geometry"] = list(geometry.measure())
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
-    print(f"\nkept in {options.output}")
+    print(f"\nresults saved in {options.output}")
     if options.output == RESULTS:
         README.write_text(fill(README.read_text(), {"cpu.json": faces(result)}))
-        print(f"drawn in {draw(result)}")
+        print(f"plot drawn in {draw(result)}")
 
 
 def ratios(rounds: int) -> Iterator[dict[str, Any]]:
     """Compare each case with its baseline."""
-    print(f"{'case':44} {'ms':>8} {'ratio':>7}  {'quartiles':13} {'at most':>7}  baseline")
+    print(f"{'case':44} {'ms':>8} {'ratio':>7}  {'quartiles':13} {'limit':>7}  baseline")
     for case in cases():
         found = compare(case.build(False), rounds)
         verdict = "" if case.limit is None else f"{case.limit:7.2f}"
@@ -68,8 +68,8 @@ def ratios(rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def growth() -> Iterator[dict[str, Any]]:
-    """Time `ltr` on larger and larger tensors."""
-    print(f"\n{'ltr, rank 10, uniform, 1 worker':44} {'ms':>8} {'ns / element':>13}")
+    """Time `ltr` on tensors of growing size."""
+    print(f"\n{'ltr, rank 10, uniform, 1 worker':44} {'ms':>8} {'ns per entry':>13}")
     for dtype, sizes in (("f8", (100, 215, 464)), ("u1", (100, 215, 464, 1000))):
         for size in sizes:
             x = random_tensor((size,) * 3, dtype)
@@ -81,7 +81,7 @@ def growth() -> Iterator[dict[str, Any]]:
 
 
 def memory() -> dict[str, float]:
-    """Weigh `ltr` on a tensor of 1 GB, in a process of its own: what its peak adds to the input."""
+    """Measure the peak memory of `ltr` beside an input of 1 GB, in a separate process."""
     code = """
 import resource, numpy as np, tucket as tk
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -93,12 +93,12 @@ print(peak() - before, model.n_parameters * 8 / 2**20)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     extra, model = map(float, done.stdout.split())
-    print(f"\nltr on 1 GB: {extra:.1f} MB beside the input at the peak; the model has {model:.2f} MB (limit 64)")
+    print(f"\nltr on 1 GB: peak memory {extra:.1f} MB beside the input (limit 64); the model has {model:.2f} MB")
     return {"extra_mb": extra, "model_mb": model}
 
 
 def attface() -> Iterator[dict[str, Any]]:
-    """Set `ltr` beside TensorLy's two non-negative Tucker decompositions on the paper's faces."""
+    """Compare `ltr` with TensorLy's two non-negative Tucker decompositions on AttFace."""
     from benchmarks.attface import compare_methods
 
     print()

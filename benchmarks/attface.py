@@ -1,4 +1,4 @@
-"""The paper's faces, (92, 112, 400) bytes: `ltr` beside TensorLy's two non-negative Tucker decompositions."""
+"""AttFace, (92, 112, 400) bytes: `ltr` beside TensorLy's two non-negative Tucker decompositions."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DATA = Path(os.environ.get("TUCKET_DATA", Path(__file__).parents[2] / "shared" /
 
 
 def compare_methods(rank: int = 10) -> Iterator[dict[str, Any]]:
-    """Reduce the faces by every method: seconds, relative error, KL divergence over the sum."""
+    """Fit a model by every method: seconds, relative error, KL divergence per total."""
     if not (DATA / "attface.npz").exists():
-        print(f"AttFace is left out: no attface.npz in {DATA}; name its folder in TUCKET_DATA")
+        print(f"AttFace is left out: there is no attface.npz in {DATA}; set TUCKET_DATA to its folder")
         return
     from tensorly.decomposition import non_negative_tucker, non_negative_tucker_hals
 

@@ -1,6 +1,6 @@
-"""Blocks beside TensorLy's updates, on real tensors, each in one run: python -m benchmarks.blocks.
+"""Searches for blocks beside TensorLy, on real tensors: python -m benchmarks.blocks.
 
-The time of a search is told in iterations of TensorLy's `non_negative_tucker` on the same tensor at the same rank.
+The time of a search is given in iterations of TensorLy's `non_negative_tucker` on the same tensor at the same rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.measure import seconds
 
 DATA = Path(os.environ.get("TUCKET_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
-# name, rank, limits of KL / sum for segments and clusters, iterations of TensorLy that a search may take
+# name, rank, limits of KL / sum for segments and clusters, limit of the time of a search in iterations of TensorLy
 CASES = (
     ("AttFace", (10, 10, 10), (0.0524, 0.0450), 2.0),
     ("AttFace", (40, 40, 40), (0.0288, 0.0284), 6.0),
@@ -33,7 +33,7 @@ CASES = (
 
 
 def load(name: str) -> NDArray[Any] | None:
-    """Return a tensor, or None where its file is missing."""
+    """Return a tensor, or None if its file is missing."""
     if name == "digits":
         from sklearn.datasets import load_digits
 
@@ -64,7 +64,7 @@ def load(name: str) -> NDArray[Any] | None:
 def iteration(x: NDArray[Any], rank: tuple[int, ...]) -> float:
     """Time one iteration of TensorLy: the difference of a longer and a shorter run from the same start.
 
-    NaN for tensors that would take it minutes.
+    Returns NaN for tensors that would take minutes.
     """
     if x.size > 1e8:
         return math.nan
@@ -79,12 +79,12 @@ def iteration(x: NDArray[Any], rank: tuple[int, ...]) -> float:
 
 
 def measure() -> Iterator[dict[str, Any]]:
-    """Search for the blocks of every case."""
+    """Search for blocks in every case."""
     print(f"{'tensor, rank':32} {'blocks':9} {'KL / sum':>9} {'limit':>7} {'ms':>8} {'iterations':>11} {'limit':>6}")
     for name, rank, limits, most in CASES:
         x = load(name)
         if x is None:
-            print(f"{name} is left out: its file is not in {DATA}; name the folder in TUCKET_DATA")
+            print(f"{name} is left out: its file is not in {DATA}; set TUCKET_DATA to its folder")
             continue
         total, step = x.sum(dtype=np.float64), iteration(x, rank)
         for blocks, limit in zip(("uniform", "segments", "clusters"), (None, *limits)):
@@ -92,10 +92,10 @@ def measure() -> Iterator[dict[str, Any]]:
             model = reduce()  # the first call also loads the compiled loops
             took = float(np.median([seconds(reduce) for _ in range(3)]))
             kl = model.kl(x) / total
-            fine = (limit is None or kl <= limit) and (most is None or blocks == "uniform" or took / step <= most)
+            is_fine = (limit is None or kl <= limit) and (most is None or blocks == "uniform" or took / step <= most)
             print(
                 f"{f'{name} {rank}':32} {blocks:9} {kl:9.5f} {limit or '':>7} {1000 * took:8.1f} {took / step:11.2f} "
-                f"{'' if most is None else f'{most:6.2f}'}{'' if fine else ' !'}",
+                f"{'' if most is None else f'{most:6.2f}'}{'' if is_fine else ' !'}",
                 flush=True,
             )
             yield {
@@ -106,7 +106,7 @@ def measure() -> Iterator[dict[str, Any]]:
 
 
 def tensorly(name: str, x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Set TensorLy's two decompositions beside the blocks, where they take less than minutes."""
+    """Measure TensorLy's two decompositions on the same tensor, unless they take minutes."""
     if x.size > 1e7:
         return
     from tensorly.decomposition import non_negative_tucker, non_negative_tucker_hals
@@ -124,41 +124,41 @@ def tensorly(name: str, x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[dict
 
 
 def digits() -> dict[str, float]:
-    """Time the clusters of the digits against TensorLy's hals."""
+    """Time the search for clusters of digits against TensorLy's HALS."""
     from tensorly.decomposition import non_negative_tucker_hals
 
     x = load("digits")
     assert x is not None
     took = float(np.median([seconds(partial(tk.ltr, x, (100, 4, 4))) for _ in range(3)]))
     hals = seconds(partial(non_negative_tucker_hals, x, [100, 4, 4], n_iter_max=20, random_state=0))
-    print(f"digits, clusters: 1/{hals / took:.0f} of 20 iterations of TensorLy's hals (at most 1/20)")
+    print(f"digits, clusters: 1/{hals / took:.0f} of 20 iterations of TensorLy HALS (limit 1/20)")
     return {"seconds": took, "hals_seconds": hals}
 
 
 def curve() -> dict[str, float] | None:
-    """Time the information curve of the faces against one search for segments."""
+    """Time the information curve of AttFace against one search for segments."""
     x = load("AttFace")
     if x is None:
         return None
     segments = float(np.median([seconds(lambda: tk.ltr(x, 10, blocks="segments")) for _ in range(3)]))
     tk.information_curve(x[:9, :9, :9])
     took = seconds(lambda: tk.information_curve(x))
-    print(f"information_curve of AttFace: {took:.2f} s, {took / segments:.1f} x a search for segments (at most 20)")
+    print(f"information_curve of AttFace: {took:.2f} s, {took / segments:.1f} x a search for segments (limit 20)")
     return {"seconds": took, "segments_seconds": segments}
 
 
 def long_mode() -> Iterator[dict[str, Any]]:
-    """Search for the blocks of a tensor with a mode of a million."""
+    """Search for blocks of a tensor with a mode of a million indices."""
     rng = np.random.default_rng(0)
     x = np.empty((1_000_000, 50, 20), np.uint8)
     kinds = rng.integers(0, 40, (30, 50, 20))
-    for first in range(0, len(x), 10_000):  # noise around thirty patterns, in runs
+    for first in range(0, len(x), 10_000):  # runs of 3000 rows with the same of 30 patterns, plus noise
         pattern = kinds[(np.arange(first, first + 10_000) // 3000) % 30]
         x[first : first + 10_000] = rng.poisson(pattern)
     total = float(np.median([seconds(lambda: np.sum(x, dtype=np.float64)) for _ in range(5)]))
     for blocks in ("segments", "clusters"):
         took = seconds(partial(tk.ltr, x, (200, 10, 5), blocks=blocks))
-        print(f"1000000x50x20 uint8, (200, 10, 5), {blocks}: {took:.1f} s, {took / total:.0f} x numpy.sum (at most 60)")
+        print(f"1000000x50x20 uint8, (200, 10, 5), {blocks}: {took:.1f} s, {took / total:.0f} x numpy.sum (limit 60)")
         yield {"blocks": blocks, "seconds": took, "sum_seconds": total}
 
 

@@ -1,4 +1,4 @@
-"""Digits from few features: LTR beside NMF and PCA, by time and by what a linear classifier makes of them.
+"""Few features of digits: time and classification accuracy of LTR, NMF and PCA.
 
 python -m benchmarks.estimator
 """
@@ -22,17 +22,17 @@ RESULTS = Path(__file__).parent / "results" / "estimator.json"
 
 
 def main() -> None:
-    """Measure, print and keep."""
+    """Measure, print, and save the results."""
     rows = list(measure())
     RESULTS.write_text(
         json.dumps({"date": date.today().isoformat(), "machine": machine(), "rows": rows}, indent=1) + "\n"
     )
-    print(f"kept in {RESULTS}")
+    print(f"results saved in {RESULTS}")
     README.write_text(fill(README.read_text(), kept_tables()))
 
 
 def measure(features: tuple[int, ...] = (6, 12, 16), splits: int = 5) -> Iterator[dict[str, Any]]:
-    """Compare methods with as many features: mean accuracy over splits, median time of fit and transform."""
+    """Compare methods at equal numbers of features: mean accuracy over splits, median time of `fit_transform`."""
     from sklearn.datasets import load_digits
     from sklearn.decomposition import NMF, PCA
     from sklearn.exceptions import ConvergenceWarning
@@ -41,20 +41,20 @@ def measure(features: tuple[int, ...] = (6, 12, 16), splits: int = 5) -> Iterato
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    warnings.simplefilter("ignore", ConvergenceWarning)  # NMF as it comes stops before it has converged
+    warnings.simplefilter("ignore", ConvergenceWarning)  # NMF at its defaults stops before it converges
     digits = load_digits()
     pixels, images, y = digits.data, digits.images, digits.target
     print(f"{'features':>8}  {'method':24} {'fit_transform':>13} {'accuracy':>9}")
     for count in features:
         grid = {6: (2, 3), 12: (4, 3), 16: (4, 4)}.get(count, (1, count))
-        ways: dict[str, tuple[Any, Any]] = {
+        methods: dict[str, tuple[Any, Any]] = {
             "LTR, segments": (tk.LTR(rank=(None, count), blocks="segments"), pixels),
             "LTR, clusters": (tk.LTR(rank=(None, count)), pixels),
             "LTR, rows and columns": (tk.LTR(rank=(None, *grid), blocks="segments"), images),
             "NMF": (NMF(count, random_state=0), pixels),
             "PCA": (PCA(count, random_state=0), pixels),
         }
-        for name, (method, x) in ways.items():
+        for name, (method, x) in methods.items():
             method.fit_transform(x)
             took = float(np.median([seconds(lambda: method.fit_transform(x)) for _ in range(5)]))  # noqa: B023
             scores = []

@@ -1,4 +1,4 @@
-"""The closed form beside the Legendre decomposition, on the same problem: python -m benchmarks.geometry."""
+"""The closed form beside the Legendre decomposition, on the same problems: python -m benchmarks.geometry."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ import numpy as np
 import tucket as tk
 from benchmarks.measure import seconds
 from tucket import geometry
-from tucket.geometry.projections import free_indices
+from tucket.geometry.log_linear import free_indices
 
 CASES = (((4, 4, 4), 2), ((6, 6, 6), 3), ((8, 8, 8), 4), ((4, 4, 4, 4), 2), ((12, 12, 12), 6))
 
 
 def measure() -> Iterator[dict[str, Any]]:
-    """Project random tensors in all three ways, and see that they agree."""
+    """Project random tensors in three ways, and compare the results."""
     print(
         f"\n{'tensor, rank':22} {'free θ':>7} {'closed form':>12} {'natural':>12} {'gradient':>12}  largest difference"
     )
     for shape, rank in CASES:
         x = np.exp(np.random.default_rng(0).normal(size=shape) / 2)
         partition = tk.Partition.uniform(shape, rank)
-        ways: dict[str, Callable[[], Any]] = {
+        projections: dict[str, Callable[[], Any]] = {
             "closed form": lambda: tk.ltr(x, blocks=partition).to_tensor(),  # noqa: B023
             "natural": lambda: geometry.legendre(x, partition).tensor,  # noqa: B023
             "gradient": lambda: geometry.legendre(x, partition, method="gradient", n_iter_max=1000).tensor,  # noqa: B023
         }
-        found = {way: project() for way, project in ways.items()}
-        times = {way: float(np.median([seconds(partial(project)) for _ in range(3)])) for way, project in ways.items()}
-        apart = {way: float(np.abs(found[way] / found["closed form"] - 1).max()) for way in ("natural", "gradient")}
+        found = {name: project() for name, project in projections.items()}
+        times = {
+            name: float(np.median([seconds(partial(project)) for _ in range(3)]))
+            for name, project in projections.items()
+        }
+        apart = {name: float(np.abs(found[name] / found["closed form"] - 1).max()) for name in ("natural", "gradient")}
         count = len(free_indices(partition, shape))
         columns = " ".join(f"{1000 * took:9.2f} ms" for took in times.values())
         print(

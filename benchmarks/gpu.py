@@ -23,10 +23,10 @@ import torch
 
 import tucket as tk
 from benchmarks.blocks import load
-from tucket.decomposition.data import device as far
-from tucket.kernels.gpu.found import Found, kind_of
+from tucket.decomposition.data import device as device_data
+from tucket.kernels.gpu.layout import layout_of
 from tucket.kernels.gpu.passes import divergence
-from tucket.kernels.gpu.plan import plan_of
+from tucket.kernels.gpu.sums import DeviceSums, sum_type_of
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -48,12 +48,12 @@ SHAPES = (
 
 HOST = "  with all that the host does"
 
-AHEAD = 4_000_000
-"""Cycles of the device, about 2 ms."""
+AHEAD_CYCLES = 4_000_000
+"""Clock cycles for which the device is kept busy, about 2 ms."""
 
 
-SLAB = 1 << 26
-"""Entries that are brought to float64 at a time."""
+SLAB_ENTRIES = 1 << 26
+"""Entries that are converted to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def timed(call: Callable[[], object], rounds: int = 15, *, ahead: bool = False) 
     for _ in range(rounds):
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         if ahead:
-            torch.cuda._sleep(AHEAD)
+            torch.cuda._sleep(AHEAD_CYCLES)
         first.record()
         call()
         last.record()
@@ -92,7 +92,7 @@ def timed(call: Callable[[], object], rounds: int = 15, *, ahead: bool = False) 
 
 def one_pass(x: torch.Tensor, partition: tk.Partition) -> float:
     """Return the seconds that the device takes for one pass over a tensor, with all sums."""
-    return timed(lambda: Found(x, plan_of(x, partition), kind_of(x.dtype)), ahead=True)
+    return timed(lambda: DeviceSums(x, layout_of(x, partition), sum_type_of(x.dtype)), ahead=True)
 
 
 def draw(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -113,7 +113,7 @@ def exact(x: torch.Tensor, partition: tk.Partition) -> tuple[Any, list[Any]]:
         torch.nn.functional.one_hot(torch.from_numpy(np.array(blocks.labels)).to(x.device), blocks.rank).double()
         for blocks in partition.modes
     ]
-    length = max(1, SLAB * len(x) // x.numel())
+    length = max(1, SLAB_ENTRIES * len(x) // x.numel())
     for start in range(0, len(x), length):
         part, rows = x[start : start + length].double(), slice(start, start + length)
         for mode, marginal in enumerate(marginals):
@@ -237,7 +237,7 @@ def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: Ceiling, contiguo
     yield fill.whole_under(HOST, timed(model.to_tensor))
     kl, residual, norm = np.sum([compared(p, q) for p, q in zip(x, dense)], axis=0)
     del dense
-    seconds = timed(lambda: divergence(x, partition, model.core, model.weights, kind_of(x.dtype)), ahead=True)
+    seconds = timed(lambda: divergence(x, partition, model.core, model.weights, sum_type_of(x.dtype)), ahead=True)
     yield ceiling.under("kl", seconds, 0.6, abs(model.kl(x) / kl - 1))
     yield ceiling.whole_under(HOST, timed(lambda: model.kl(x)))
     error = abs(model.relative_error(x) / math.sqrt(residual / norm) - 1)
@@ -292,7 +292,7 @@ def of_faces() -> Iterator[Row]:
     there, total = torch.from_numpy(x.copy()).cuda(), float(x.sum(dtype=np.float64))
     rank, goal = 40, 0.0265 * total
     ours, error = soonest(there, rank, goal)  # before the host is busy with threads
-    with patch.object(far, "LIGHT", 0):
+    with patch.object(device_data, "LIGHT", 0):
         anew, _ = soonest(there, rank, goal)
     whole, _ = clocked(lambda: tk.ntd(there, rank))
     host, _ = soonest(x, rank, goal)

@@ -1,4 +1,4 @@
-"""How to measure: work and baseline in turns, in one run, so that a shared machine disturbs both alike."""
+"""Timing: work and baseline alternate in one process, so that other load on the machine affects both alike."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from experiments.paper.rows import processor
 
 def seconds(call: Call) -> float:
     """Time one call."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     call()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Medians of the work's and the baseline's times, and how their quotient spreads from round to round."""
+    """Median times of work and baseline, their ratio, and its quartiles over the rounds."""
 
     seconds: float
     baseline_seconds: float
@@ -34,16 +34,16 @@ class Ratio:
 
 
 def compare(pair: Pair, rounds: int = 9) -> Ratio:
-    """Time work and baseline in turns; the first round, which warms both up, does not count."""
+    """Time work and baseline alternately; the first round warms both up and does not count."""
     times = np.array([(seconds(pair.baseline), seconds(pair.work)) for _ in range(rounds + 1)])[1:]
     baseline, work = np.median(times, axis=0)
-    quotients = times[:, 1] / times[:, 0] / pair.share
-    low, high = np.quantile(quotients, [0.25, 0.75])
+    ratios = times[:, 1] / times[:, 0] / pair.share
+    low, high = np.quantile(ratios, [0.25, 0.75])
     return Ratio(work, baseline, work / baseline / pair.share, float(low), float(high))
 
 
 def machine() -> dict[str, Any]:
-    """Say what measured."""
+    """Return the processor, the cores and the versions of the packages."""
     return {
         "cpu": processor(),
         "cores": os.cpu_count(),

@@ -1,8 +1,8 @@
-"""Error against time of all ways to a non-negative Tucker model, on real tensors: python -m benchmarks.ntd.
+"""Error against time of non-negative Tucker decompositions on real tensors: python -m benchmarks.ntd.
 
 Every time is that of a whole call, from the tensor to the model; both errors are then measured on the model. A curve
-of `ntd` is a call for each of ever larger budgets. nn_fac, which needs an environment of its own, takes part if the
-variable NN_FAC_PYTHON names the interpreter of one.
+of `ntd` has one call per budget, with growing budgets. nn_fac needs a separate environment and takes part if the
+variable NN_FAC_PYTHON names the Python of that environment.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CASES = (
     ("MovieLens, 16 films a block", (10, 10, 5)),
 )
 
-# tensor's rank, loss, what to reach (None: where hals ends), and in what part of its time
+# rank, loss, loss to reach (None: that of TensorLy HALS after 30 iterations), and the least speed-up over HALS
 TARGETS = (
     (10, "ls", None, 60),
     (10, "kl", None, 60),
@@ -57,7 +57,7 @@ Row = dict[str, Any]
 
 
 def tensor(name: str) -> NDArray[Any] | None:
-    """Return the tensor of a case, or None where its file is missing."""
+    """Return the tensor of a case, or None if its file is missing."""
     x = load(name.split(",")[0])
     if x is None or not name.startswith("MovieLens"):
         return x
@@ -65,8 +65,8 @@ def tensor(name: str) -> NDArray[Any] | None:
     return tk.collect(x, tk.Partition.uniform(x.shape, (users, -(-films // 16), genres))).core
 
 
-def place(x: NDArray[Any], method: str, detail: str, took: float, model: Any) -> Row:
-    """Tell where a model lies: its time, and both of its errors."""
+def row_of(x: NDArray[Any], method: str, detail: str, took: float, model: Any) -> Row:
+    """Return and print the time of a model and both of its errors."""
     model = tk.Tucker(*model)
     error, kl = model.relative_error(x), model.kl(x) / float(x.sum(dtype=np.float64))
     print(f"{method:34} {detail:>16} {took:9.4f} s {error:8.4f} {kl:9.5f}", flush=True)
@@ -74,19 +74,19 @@ def place(x: NDArray[Any], method: str, detail: str, took: float, model: Any) ->
 
 
 def ours(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
-    """Measure LTR with several blocks, and `ntd` with ever larger budgets."""
+    """Measure LTR with several kinds of blocks, and `ntd` with growing budgets."""
     for blocks in ("random", "segments", "clusters"):
         reduce: Callable[[], Any] = partial(tk.ltr, x, rank, blocks=blocks, rng=0)
         model = reduce()
-        yield place(x, "LTR", blocks, float(np.median([seconds(reduce) for _ in range(3)])), model)
-    ways: tuple[tuple[str, Row, float], ...] = (
+        yield row_of(x, "LTR", blocks, float(np.median([seconds(reduce) for _ in range(3)])), model)
+    variants: tuple[tuple[str, Row, float], ...] = (
         (OURS, {}, 1.25),
         ("ntd, one level, from LTR", {"multilevel": False, "init": "ltr"}, 2.0),
         ("ntd, one level, from chance", {"multilevel": False, "init": "random"}, 2.0),
     )
-    for way, how, step in ways:
+    for name, options, step in variants:
         for loss in ("ls", "kl"):
-            decompose = partial(tk.ntd, x, rank, loss=loss, **how)
+            decompose = partial(tk.ntd, x, rank, loss=loss, **options)
             decompose(n_iter_max=1)  # the first call loads the compiled loops
             budget, stopped, last = 0.004, "budget", math.inf
             while stopped == "budget":
@@ -94,25 +94,25 @@ def ours(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
                 runs = sorted(_timed(decompose, budget) for _ in range(3 if budget < 0.5 else 1))
                 took, _, fit = runs[len(runs) // 2]
                 stopped = fit.stopped
-                if fit.loss < last or stopped != "budget":  # else it is where the last one was
-                    yield place(x, way, loss, took, fit.model)
+                if fit.loss < last or stopped != "budget":  # otherwise the larger budget changed nothing
+                    yield row_of(x, name, loss, took, fit.model)
                 last = fit.loss
 
 
 def _timed(decompose: Callable[..., tk.Fit], budget: float) -> tuple[float, int, tk.Fit]:
-    """Return the time of a call, its result, and between them what no two have alike."""
-    began = time.perf_counter()
+    """Return the time of a call, a unique number that breaks ties when sorting, and the result."""
+    start = time.perf_counter()
     fit = decompose(budget=budget)
-    return time.perf_counter() - began, id(fit), fit
+    return time.perf_counter() - start, id(fit), fit
 
 
 def peers(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
-    """Measure the sequential decomposition, TensorLy's two, and nn_fac's."""
+    """Measure the sequential decomposition, the two of TensorLy, and nn_fac."""
     from tensorly.decomposition import non_negative_tucker, non_negative_tucker_hals
 
     dense, kept = x.astype(np.float64), []
     took = seconds(lambda: kept.append(tk.lra_sntd(x, rank)))
-    yield place(x, "lraSNTD", "", took, kept[-1])
+    yield row_of(x, "lraSNTD", "", took, kept[-1])
     for name, function, counts in (
         ("TensorLy, multiplicative", non_negative_tucker, (1, 10, 100)),
         ("TensorLy, HALS", non_negative_tucker_hals, (1, 5, 30)),
@@ -120,15 +120,15 @@ def peers(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
         for count in counts:
             run = partial(function, dense, list(rank), n_iter_max=count, tol=0, random_state=0)
             took = seconds(lambda: kept.append(run()))  # noqa: B023
-            yield place(x, name, str(count), took, kept[-1])
+            yield row_of(x, name, str(count), took, kept[-1])
     yield from nn_fac(x, rank)
 
 
 def nn_fac(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
-    """Measure nn_fac, from its default start, random, and from its other one, an ordinary Tucker decomposition."""
+    """Measure nn_fac from its two starts: random numbers, and an ordinary Tucker decomposition."""
     python = os.environ.get("NN_FAC_PYTHON")
     if python is None:
-        print("nn_fac is left out: NN_FAC_PYTHON names no interpreter that has it")
+        print("nn_fac is left out: set NN_FAC_PYTHON to a Python that has it")
         return
     script = Path(__file__).with_name("peer_nn_fac.py")
     with tempfile.TemporaryDirectory() as folder:
@@ -142,11 +142,11 @@ def nn_fac(x: NDArray[Any], rank: tuple[int, ...]) -> Iterator[Row]:
             model = np.load(target)
             factors = [model[f"factor_{mode}"] for mode in range(x.ndim)]
             name = f"nn_fac, {'HALS' if rule == 'hals' else 'KL'}"
-            yield place(x, name, f"{count} from {init}", json.loads(done.stdout)["seconds"], (model["core"], factors))
+            yield row_of(x, name, f"{count} from {init}", json.loads(done.stdout)["seconds"], (model["core"], factors))
 
 
 def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
-    """Tell how soon the curve of `ntd` reaches what it should, in parts of the time of TensorLy's 30 iterations."""
+    """Compare how fast `ntd` reaches each target with the time of 30 iterations of TensorLy HALS."""
     hals = next(row for row in rows if row["method"] == "TensorLy, HALS" and row["detail"] == "30")
     for r, loss, wanted, part in TARGETS:
         if r == rank:
@@ -155,7 +155,7 @@ def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
             reached = min((row["seconds"] for row in curve if row[loss] <= least), default=math.inf)
             ratio = hals["seconds"] / reached
             print(
-                f"rank {rank}, {loss}: {least:.4f} in {reached:.3f} s, 1/{ratio:.0f} of hals (at most 1/{part})"
+                f"rank {rank}, {loss}: {least:.4f} in {reached:.3f} s, 1/{ratio:.0f} of HALS (limit 1/{part})"
                 f"{'' if ratio >= part else ' !'}"
             )
             yield {"rank": r, "loss": loss, "reach": least, "own": wanted is None, "ratio": ratio, "least_ratio": part}
@@ -163,12 +163,12 @@ def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
         fit = tk.ntd(x, rank, loss=loss, tol=1e-6, n_iter_max=3000)  # type: ignore[arg-type]
         found = fit.loss / (float(x.sum(dtype=np.float64)) if loss == "kl" else 1)
         known = CONVERGED[rank, loss]
-        print(f"rank {rank}, {loss}, to the end: {found:.5f} in {fit.trace[-1].seconds:.1f} s (at most {known})")
+        print(f"rank {rank}, {loss}, to convergence: {found:.5f} in {fit.trace[-1].seconds:.1f} s (limit {known})")
         yield {"rank": rank, "loss": loss, "to_the_end": found, "seconds": fit.trace[-1].seconds, "known": known}
 
 
 def dominated(rows: list[Row]) -> Iterator[str]:
-    """Name the points of peers that no point of ours is as early and as low as."""
+    """List the points of peers that no point of ours matches in both time and error."""
     mine = [row for row in rows if row["method"].startswith(("ntd, coarse", "LTR"))]
     for row in rows:
         for loss in ("ls", "kl"):
@@ -179,7 +179,7 @@ def dominated(rows: list[Row]) -> Iterator[str]:
 
 
 def large() -> Row | None:
-    """Decompose two thousand million bytes: views of a scene, in 32 lights, with noise."""
+    """Decompose two billion bytes: views of a scene, in 32 lights, with noise."""
     scene = load("4DLFD dino")
     if scene is None:
         return None
@@ -202,7 +202,7 @@ def large() -> Row | None:
     assert math.isclose(fit.loss / total, kl[1], rel_tol=1e-6)
     print(
         f"{x.size:.3g} bytes: LTR {kl[0]:.5f} in {reduce / once:.1f} times numpy.sum, ntd on {fit.levels[-1]} cells "
-        f"{kl[1]:.5f} in {decompose / once:.1f} (at most 5), {extra:.0f} MB beside the tensor (at most 1000)"
+        f"{kl[1]:.5f} in {decompose / once:.1f} (limit 5), {extra:.0f} MB beside the tensor (limit 1000)"
     )
     return {
         "entries": x.size, "rank": rank, "cells": fit.levels[-1], "sum_seconds": once, "ltr_seconds": reduce,
@@ -211,19 +211,19 @@ def large() -> Row | None:
 
 
 def forget_peak() -> float:
-    """Let the most memory that this process has had be what it has now, and return that, in MB."""
+    """Reset the peak memory of this process to its present memory, and return it in MB."""
     Path("/proc/self/clear_refs").write_text("5")
     return peak()
 
 
 def peak() -> float:
-    """Return the most memory that this process has had, in MB."""
+    """Return the peak memory of this process, in MB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def memory() -> Iterator[Row]:
-    """Weigh `ntd` in processes of their own: what its peak adds to the tensor, at full resolution and on a sketch."""
+    """Measure the peak memory of `ntd` beside the tensor, in separate processes: at full and at limited resolution."""
     code = """
 import sys, numpy as np, tucket as tk
 from benchmarks.ntd import forget_peak, peak
@@ -240,30 +240,30 @@ print((peak() - before) / (x.nbytes / 2**20))
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             times = float(done.stdout)
             print(
-                f"ntd of 60 million {kind}, {finest or 'all'} cells: {times:.2f} times the tensor beside it (at most 3)"
+                f"ntd of 60 million {kind}, {finest or 'all'} cells: {times:.2f} times the tensor beside it (limit 3)"
             )
             yield {"dtype": kind, "finest": finest or None, "times": times}
 
 
 def main() -> None:
-    """Measure all cases, keep the results, and draw them."""
+    """Measure all cases, save the results, and draw them."""
     result: Row = {"date": date.today().isoformat(), "machine": machine(), "cases": [], "targets": []}
     for name, rank in CASES:
         x = tensor(name)
         if x is None:
-            print(f"{name} is left out: its file is missing; name the folder in TUCKET_DATA")
+            print(f"{name} is left out: its file is missing; set TUCKET_DATA to its folder")
             continue
         print(f"\n{name} {x.shape}, rank {rank}")
         rows = [*ours(x, rank), *peers(x, rank)]
         missed = list(dominated(rows))
-        print("below and left of our curve:", ", ".join(missed) or "nothing")
+        print("points of peers that are not matched:", ", ".join(missed) or "none")
         result["cases"].append({"tensor": name, "shape": x.shape, "rank": rank, "rows": rows, "missed": missed})
         if name == "AttFace":
             result["targets"] += targets(x, rank[0], rows)
     result["memory"] = list(memory())
     result["large"] = large()
     RESULTS.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
-    print(f"\nkept in {RESULTS}, drawn in {draw_ntd(result)}")
+    print(f"\nresults saved in {RESULTS}, plot drawn in {draw_ntd(result)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ END = "<!-- end -->"
 
 
 def fill(page: str, rows: Rows) -> str:
-    """Return a page with each table between the marks that name it."""
+    """Return a page with each table filled in between its markers."""
     for name, (_, make) in TABLES.items():
         mark = f"<!-- paper: {name} -->"
         if mark in page:

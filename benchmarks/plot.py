@@ -1,4 +1,4 @@
-"""Draw the README's plots and fill its tables from the kept results: python -m benchmarks.plot."""
+"""Draw the plots of the README and fill its tables from the kept results: python -m benchmarks.plot."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def draw(result: dict[str, Any]) -> Path:
-    """Draw each case's time over its baseline's, with its spread and its limit."""
+    """Draw the time of each case relative to its baseline, with quartiles and limit."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
-    # text as text, and the same drawing for the same results
+    # text stays text, and equal results give equal files
     rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tucket"})
     rows = [row for row in result["ratios"] if row["baseline"] != "TensorLy"]
     figure = Figure(figsize=(9, 7), layout="constrained")
@@ -60,7 +60,7 @@ STYLES = {
 
 
 def draw_ntd(result: dict[str, Any]) -> Path:
-    """Draw error against time, a row of panels for each tensor: relative error, and divergence."""
+    """Draw error against time, with two panels per tensor: relative error, and divergence."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
@@ -71,7 +71,7 @@ def draw_ntd(result: dict[str, Any]) -> Path:
         for axes, loss, label in ((left, "ls", "relative error"), (right, "kl", "KL / sum")):
             for method, (colour, marker, line) in STYLES.items():
                 rows = [row for row in case["rows"] if row["method"] == method and row[loss] is not None]
-                if method.startswith("ntd"):  # the curve of the loss that was lowered
+                if method.startswith("ntd"):  # only the curve that lowers this loss
                     rows = [row for row in rows if row["detail"] == loss]
                 axes.plot(
                     [row["seconds"] for row in rows], [row[loss] for row in rows],
@@ -92,7 +92,7 @@ def draw_ntd(result: dict[str, Any]) -> Path:
 
 
 def faces(result: dict[str, Any]) -> str:
-    """Write the comparison on the paper's faces as a table."""
+    """Return the table of the comparison on AttFace."""
     rows = [
         f"| {row['method']} | {row['seconds']:.4f} | {row['relative_error']:.3f} | {row['kl']:.4f} |"
         for row in result["attface"]
@@ -102,27 +102,27 @@ def faces(result: dict[str, Any]) -> str:
 
 
 def decompositions(result: dict[str, Any]) -> str:
-    """Write how soon `ntd` reaches where TensorLy's HALS ends, and where it ends itself, as a table."""
+    """Return the table of the time in which `ntd` reaches the error of TensorLy HALS, and of its final error."""
     lines = [
-        "| tensor, rank | loss | TensorLy HALS, 30 iterations | ntd is there after | ntd ends at | after |",
+        "| tensor, rank | loss | TensorLy HALS, 30 iterations | ntd reaches that in | ntd ends at | in |",
         "|---|---|---|---|---|---|",
     ]
     for case in result["cases"]:
         hals = next(row for row in case["rows"] if row["method"] == "TensorLy, HALS" and row["detail"] == "30")
         for loss, label in (("ls", "rel. error"), ("kl", "KL / sum")):
             ours = [row for row in case["rows"] if row["method"] == "ntd, coarse to fine" and row["detail"] == loss]
-            there = [row["seconds"] for row in ours if hals[loss] is None or row[loss] <= hals[loss]]
+            reached = [row["seconds"] for row in ours if hals[loss] is None or row[loss] <= hals[loss]]
             theirs = "infinite" if hals[loss] is None else f"{hals[loss]:.4f}"
             lines.append(
                 f"| {case['tensor']} {tuple(case['shape'])}, {tuple(case['rank'])} | {label} "
-                f"| {theirs} in {hals['seconds']:.2f} s | {f'{min(there):.3f} s' if there else 'not there'} "
+                f"| {theirs} in {hals['seconds']:.2f} s | {f'{min(reached):.3f} s' if reached else 'never'} "
                 f"| {ours[-1][loss]:.4f} | {ours[-1]['seconds']:.2f} s |"
             )
     return "\n".join(lines)
 
 
 def fill(readme: str, tables: dict[str, str]) -> str:
-    """Return the README with each table between the marks that name its results."""
+    """Return the README with each table filled in between its markers."""
     for name, table in tables.items():
         mark = f"<!-- from benchmarks/results/{name} -->"
         before, rest = readme.split(mark)
@@ -131,7 +131,7 @@ def fill(readme: str, tables: dict[str, str]) -> str:
 
 
 def features(result: dict[str, Any]) -> str:
-    """Write the table of digits from few features."""
+    """Return the table of few features of digits."""
     lines = ["| features | method | fit and transform | accuracy |", "|---|---|---|---|"]
     lines += [
         f"| {row['features']} | {row['method']} | {1000 * row['seconds']:.1f} ms | {row['accuracy']:.3f} |"
@@ -147,7 +147,7 @@ def kept_tables() -> dict[str, str]:
 
 
 def draw_idea() -> Path:
-    """Draw the picture that the README begins with: the one of the gallery."""
+    """Draw the first picture of the README, with the script of the gallery."""
     import runpy
 
     from matplotlib import pyplot as plt

@@ -1,4 +1,4 @@
-"""The ceiling: how fast this machine reads memory when it does nothing else with it."""
+"""A plain read of memory: the lower bound of the time of any pass over a tensor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _read(x):  # type: ignore[no-untyped-def]
 
 
 def read(x: NDArray[Any], workers: int) -> float:
-    """Read a contiguous array once, by sums that the compiler may order as it likes."""
+    """Read a contiguous array once, as sums that the compiler may reorder."""
     flat = x.reshape(-1)
     if workers == 1:
         return float(_read(flat))

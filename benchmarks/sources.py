@@ -1,6 +1,7 @@
-"""Data that is not an array in memory, beside just reading it: python -m benchmarks.sources [--folder build/large].
+"""Reduction of data that is not an array in memory, beside a plain read: python -m benchmarks.sources.
 
-Two files of 8 GB are made in the folder, and removed at the end. The peak of memory is that of a process of its own.
+The folder of `--folder` gets files of up to 8 GB, one at a time, which are removed at the end. Peak memory is that of a
+separate process.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import numpy as np
 
 import tucket as tk
 from benchmarks.measure import machine, seconds
-from tucket.sources.dense import PIECE
+from tucket.sources.dense import PIECE_BYTES
 
 RESULTS = Path(__file__).parent / "results" / "sources.json"
 SHAPE = (1000, 1000, 1000)
 
 
 def main() -> None:
-    """Measure all, keep it, and fill the page on scaling from it."""
+    """Measure everything, save the results, and fill the page on scaling."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sources", description=__doc__)
     parser.add_argument(
         "--folder", type=Path, default=Path("build/large"), help="for large files (default: %(default)s)"
@@ -44,17 +45,17 @@ def main() -> None:
     result["files"] = list(files(options.folder, SHAPE))
     result["dask"] = cluster()
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"\nkept in {RESULTS}")
+    print(f"\nresults saved in {RESULTS}")
     from benchmarks.scaling import PAGE, fill_page
 
     PAGE.write_text(fill_page(PAGE.read_text(), result))
-    print(f"filled in {PAGE}")
+    print(f"table written to {PAGE}")
 
 
 def peak() -> float:
-    """Return the largest memory that this program has had, in MB.
+    """Return the peak memory of this program, in MB.
 
-    `getrusage` would tell of the program as well that started it.
+    `getrusage` would include the program that started this one.
     """
     status = Path("/proc/self/status").read_text().splitlines()
     line = next(line for line in status if line.startswith("VmHWM"))
@@ -62,19 +63,19 @@ def peak() -> float:
 
 
 def sparse(entries: int = 10_000_000, shape: tuple[int, ...] = (1_000_000, 1_000_000, 1000)) -> dict[str, Any]:
-    """Reduce a sparse tensor, beside NumPy's bincount of the same weights for each mode."""
+    """Reduce a sparse tensor in a separate process, beside `numpy.bincount` of the same weights for each mode."""
     code = f"import json; from benchmarks import sources; print(json.dumps(sources.measure_sparse({entries}, {shape})))"
-    found: dict[str, Any] = json.loads(_in_a_process("-c", code))
+    found: dict[str, Any] = json.loads(_run_python("-c", code))
     print(
         f"sparse, {entries:.0e} entries in {shape}: {found['seconds']:.3f} s, "
-        f"{found['seconds'] / found['bincount_seconds']:.2f} x bincount of each mode (at most 4), "
-        f"{found['peak_mb']:.0f} MB at the peak (1500), {found['input_mb']:.0f} of them the entries"
+        f"{found['seconds'] / found['bincount_seconds']:.2f} x bincount of each mode (limit 4), "
+        f"peak memory {found['peak_mb']:.0f} MB (limit 1500), including {found['input_mb']:.0f} MB of entries"
     )
     return found
 
 
 def measure_sparse(entries: int, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Do that in this process."""
+    """Reduce a sparse tensor in this process."""
     rng = np.random.default_rng(0)
     coords, values = [rng.integers(0, size, entries) for size in shape], rng.random(entries)
     partition = tk.Partition.uniform(shape, [min(rank, size) for rank, size in zip((100, 100, 20), shape)])
@@ -95,7 +96,7 @@ def measure_sparse(entries: int, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def tables(rows: int = 2_000_000) -> dict[str, float]:
-    """Count the rows of a table by three columns, beside pandas' groupby."""
+    """Count the rows of a table by three columns, beside the `groupby` of pandas."""
     import pandas as pd
 
     rng = np.random.default_rng(0)
@@ -117,14 +118,12 @@ def tables(rows: int = 2_000_000) -> dict[str, float]:
 
     rounds = [(seconds(theirs), seconds(ours)) for _ in range(4)][1:]
     base, took = np.median(rounds, axis=0)
-    print(
-        f"table of {rows:.0e} rows to statistics: {took:.2f} s, {took / base:.2f} x pandas' groupby of the same columns"
-    )
+    print(f"table of {rows:.0e} rows to statistics: {took:.2f} s, {took / base:.2f} x the groupby of pandas")
     return {"seconds": float(took), "groupby_seconds": float(base)}
 
 
 def files(folder: Path, shape: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Reduce files larger than what memory may be taken, beside just reading them."""
+    """Reduce files larger than the memory limit, beside a plain read."""
     folder.mkdir(parents=True, exist_ok=True)
     makers: dict[str, Callable[[Path, tuple[int, ...]], None]] = {
         "npy": make_npy,
@@ -132,13 +131,13 @@ def files(folder: Path, shape: tuple[int, ...]) -> Iterator[dict[str, Any]]:
         "zarr, zstd": partial(make_zarr, compressed=True),
         "hdf5": make_hdf5,
     }
-    print(f"\n{'file':12} {'cache':6} {'GB':>5} {'reading':>9} {'reduced':>9} {'ratio':>6} (1.3)  {'peak':>7} (700 MB)")
+    print(f"\n{'file':12} {'cache':6} {'GB':>5} {'read':>9} {'reduced':>9} {'ratio':>6} (1.3)  {'peak':>7} (700 MB)")
     for kind, make in makers.items():
         path = folder / f"x.{kind.split(',')[0].replace('hdf5', 'h5')}"
         make(path, shape)
         try:
             for cache in ("warm", "cold"):
-                found = json.loads(_in_a_process("-m", "benchmarks.sources", "--read", str(path), cache))
+                found = json.loads(_run_python("-m", "benchmarks.sources", "--read", str(path), cache))
                 print(
                     f"{kind:12} {cache:6} {found['bytes'] / 1e9:5.2f} {found['read_seconds']:7.2f} s "
                     f"{found['seconds']:7.2f} s {found['seconds'] / found['read_seconds']:6.2f}        "
@@ -150,7 +149,7 @@ def files(folder: Path, shape: tuple[int, ...]) -> Iterator[dict[str, Any]]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _in_a_process(*arguments: str) -> str:
+def _run_python(*arguments: str) -> str:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -166,7 +165,7 @@ def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, Any]]:
 
 
 def make_npy(path: Path, shape: tuple[int, ...]) -> None:
-    """Write float64."""
+    """Write float64 as .npy."""
     array = np.lib.format.open_memmap(path, "w+", np.float64, shape)
     for rows, slab in _slabs(shape):
         array[rows] = slab
@@ -174,7 +173,7 @@ def make_npy(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def make_zarr(path: Path, shape: tuple[int, ...], compressed: bool) -> None:
-    """Write float64 as it is, or small integers compressed, in chunks of 8 MB."""
+    """Write float64 without compression, or small integers with it, in chunks of 8 MB."""
     import zarr
 
     chunks = tuple(min(size, 100) for size in shape)
@@ -198,20 +197,20 @@ def make_hdf5(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def read_file(path: Path, cache: str) -> dict[str, Any]:
-    """Reduce a file, then see how long it takes just to read it: warm, or with nothing of it in memory."""
+    """Time the reduction of a file and a plain read of it, with a warm or a cold page cache."""
     small = np.ones((70, 70, 70))
     tk.collect(small, 20)  # load the compiled loops
     source = tk.open(path)
     partition = tk.Partition.uniform(source.shape, [min(20, size) for size in source.shape])
 
-    def prepared(call: Callable[[], object]) -> float:
+    def timed(call: Callable[[], object]) -> float:
         if cache == "cold":
             forget(path)
         return seconds(call)
 
     def just_read() -> None:
-        if path.suffix == ".npy":  # a mapped file costs nothing until it is touched: read the same pieces
-            buffer = bytearray(PIECE)
+        if path.suffix == ".npy":  # memory-mapped chunks are not read until they are used, so read the bytes
+            buffer = bytearray(PIECE_BYTES)
             with path.open("rb", buffering=0) as file:
                 while file.readinto(buffer):
                     pass
@@ -221,13 +220,13 @@ def read_file(path: Path, cache: str) -> dict[str, Any]:
 
     if cache == "warm":
         just_read()
-    rounds = [(prepared(lambda: tk.collect(source, partition)), prepared(just_read)) for _ in range(3)]
+    rounds = [(timed(lambda: tk.collect(source, partition)), timed(just_read)) for _ in range(3)]
     took, read = np.median(rounds, axis=0)
     return {"seconds": took, "read_seconds": read, "bytes": source.nbytes, "peak_mb": peak()}
 
 
 def forget(path: Path) -> None:
-    """Ask the system to drop what it holds of a file."""
+    """Ask the system to drop a file from its page cache."""
     for each in path.rglob("*") if path.is_dir() else [path]:
         if each.is_file():
             descriptor = os.open(each, os.O_RDONLY)
@@ -237,7 +236,7 @@ def forget(path: Path) -> None:
 
 
 def cluster(chunk: tuple[int, ...] = (200, 400, 400), per_worker: int = 24, tiny: int = 1500) -> dict[str, Any]:
-    """Reduce arrays of dask's on one worker process and on two: as much work for each, and the cost of a task."""
+    """Reduce dask arrays on one and two worker processes, with equal work per process; measure the cost of a task."""
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -271,18 +270,18 @@ def cluster(chunk: tuple[int, ...] = (200, 400, 400), per_worker: int = 24, tiny
     found["weak_scaling"] = one["seconds"] / two["seconds"]
     found["kernel_bytes_per_second"] = kernel_rate(chunk)
     print(
-        f"\ndask, {per_worker} chunks of {found['chunk_bytes'] / 1e6:.0f} MB a worker: {one['seconds']:.2f} s on one, "
-        f"{two['seconds']:.2f} s on two (weak scaling {found['weak_scaling']:.2f}); "
+        f"\ndask, {per_worker} chunks of {found['chunk_bytes'] / 1e6:.0f} MB per worker: "
+        f"{one['seconds']:.2f} s on one, {two['seconds']:.2f} s on two (weak scaling {found['weak_scaling']:.2f}); "
         f"array.sum() {one['sum_seconds']:.2f} and {two['sum_seconds']:.2f} s\n"
-        f"a chunk more costs {1000 * found['task_seconds']:.2f} ms, of array.sum() "
+        f"each further chunk costs {1000 * found['task_seconds']:.2f} ms, and for array.sum() "
         f"{1000 * found['sum_task_seconds']:.2f} ms; "
-        f"one thread reduces {found['kernel_bytes_per_second'] / 1e9:.1f} GB a second"
+        f"one thread reduces {found['kernel_bytes_per_second'] / 1e9:.1f} GB per second"
     )
     return found
 
 
 def kernel_rate(chunk: tuple[int, ...]) -> float:
-    """Return how many bytes a second one thread reduces in memory."""
+    """Return the bytes per second that one thread reduces in memory."""
     x = np.ones(chunk)
     partition = tk.Partition.uniform(x.shape, [min(20, size) for size in x.shape])
     tk.collect(x, partition, workers=1)

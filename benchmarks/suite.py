@@ -16,7 +16,7 @@ class Cases:
     timeout = 600
 
     def setup(self, name: str) -> None:
-        """Make the data, outside of the measurement, and warm up."""
+        """Make the data outside the measured time, and warm up."""
         self.pair = CASES[name].build(False)
         self.pair.work()
 

@@ -1,4 +1,4 @@
-"""How the documentation is built: `make docs`."""
+"""Settings of the documentation, which `make docs` builds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
 exclude_patterns = ["build", "gallery/README.rst"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
+suppress_warnings = ["config.cache"]  # the settings of the gallery contain functions, which cannot be cached
 default_role = "code"
 numpydoc_show_class_members = False
 autodoc_typehints = "none"

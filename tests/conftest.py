@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# the same tensors each time, so that what passes here passes elsewhere; others, and more, by the second one
+# the same tensors each time, so that what passes here passes elsewhere; fewer, or others and more, by the other two
 settings.register_profile(
     "tucket", deadline=None, max_examples=100, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("quick", settings.get_profile("tucket"), max_examples=20)
 settings.register_profile("thorough", settings.get_profile("tucket"), max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tucket"))
 

@@ -78,7 +78,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "string",
         lambda: tk.ltr("faces.npy", 2),
         TypeError,
-        "x is of type str and dtype <U9; give real numbers",
+        "x is a path: open it first, as with tucket.open('faces.npy')",
     ),
     ("None", lambda: tk.ltr(None, 2), TypeError, "x is of type NoneType and dtype object"),
     ("long double", lambda: tk.ltr(X.astype(np.longdouble), 2), TypeError, "float16 to float64"),
@@ -104,7 +104,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     ("0-d", lambda: tk.ltr(3.0, 1), ValueError, "x is a scalar (0-d); give an array of at least one mode"),
     # the rank
-    ("no rank", lambda: tk.ltr(X), TypeError, "rank is missing; give an int, or one a mode"),
+    ("no rank", lambda: tk.ltr(X), TypeError, "rank is missing; give an int, or one per mode"),
     (
         "rank 0",
         lambda: tk.ltr(X, 0),
@@ -125,7 +125,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     (
         "one rank too large for a mode",
-        lambda: tk.ltr(X, 3),
+        lambda: tk.ltr(X, {0: 3}, names="abc"),
         ValueError,
         "mode 0: rank 3 is larger than its size 2",
     ),
@@ -133,7 +133,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "too few ranks",
         lambda: tk.ltr(X, (2, 2)),
         ValueError,
-        "rank: got 2 entries for 3 modes of shape (2, 3, 4); give one a mode",
+        "rank: got 2 entries for 3 modes of shape (2, 3, 4); give one per mode",
     ),
     ("too many ranks", lambda: tk.ltr(X, (1,) * 4), ValueError, "rank: got 4 entries for 3 modes"),
     (
@@ -144,7 +144,8 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     ("one float rank", lambda: tk.ltr(X, 2.5), TypeError, "mode 0: rank 2.5 is of type float"),
     ("bool rank", lambda: tk.ltr(X, True), TypeError, "mode 0: rank True is of type bool"),
-    ("string rank", lambda: tk.ltr(X, "10"), TypeError, "mode 0: rank '10' is of type str"),
+    ("string rank", lambda: tk.ltr(X, "10"), ValueError, "rank: unknown '10'; give one of 'mdl'"),
+    ("capital rank", lambda: tk.ltr(X, "MDL"), ValueError, "rank: unknown 'MDL'; did you mean 'mdl'?"),
     (
         "rank beyond the statistics",
         lambda: tk.ltr(tk.collect(X, tk.Partition.uniform(X.shape, 2)), (1, 3, 1)),
@@ -305,13 +306,13 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "labels none",
         lambda: tk.Partition.from_labels([]),
         ValueError,
-        "labels: got none; give one sequence of labels a mode",
+        "labels: got none; give one sequence of labels per mode",
     ),
     (
         "labels no list",
         lambda: tk.Partition.from_labels(3),
         TypeError,
-        "labels: cannot use 3; give one sequence of labels a mode",
+        "labels: cannot use 3; give one sequence of labels per mode",
     ),
     (
         "labels flat",
@@ -468,7 +469,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "weights missing",
         lambda: tk.BlockTucker(np.ones((1, 1)), tk.Partition.uniform((3, 3), 1), [np.ones(3)]),
         ValueError,
-        "weights: got 1 for a core of 2 modes; give one a mode",
+        "weights: got 1 for a core of 2 modes; give one per mode",
     ),
     (
         "weights negative",
@@ -618,7 +619,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "no seconds",
         lambda: tk.ltr(X, 2, max_seconds=-1),
         ValueError,
-        "max_seconds: got -1; give a number above 0, or None",
+        "max_seconds: got -1; give a number of seconds above 0, or None",
     ),
     (
         "strategies missing",
@@ -639,7 +640,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "mode 0: the given blocks are of 5 indices; give 2",
     ),
     # decompositions
-    ("ntd without rank", lambda: tk.ntd(X), TypeError, "rank is missing; give an int, or one a mode"),
+    ("ntd without rank", lambda: tk.ntd(X), TypeError, "rank is missing; give an int, or one per mode"),
     ("ntd of bad values", lambda: tk.ntd(holding(-1.0), 2), ValueError, "x[1, 0, 3] is -1.0; every entry"),
     ("ntd of nan", lambda: tk.ntd(holding(np.nan), 2, loss="ls"), ValueError, "x[1, 0, 3] is nan"),
     ("ntd rank", lambda: tk.ntd(X, (2, 4, 2)), ValueError, "mode 1: rank 4 is larger than its size 3"),
@@ -716,7 +717,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "preset and more",
         lambda: tk.ntd(X, 2, preset="paper", n_iter_max=50),
         ValueError,
-        "preset='paper' has its own init, n_iter_max, tol and multilevel; leave them out",
+        "preset='paper' has its own init, n_iter_max, tol, multilevel, finest; leave them out",
     ),
     (
         "ntd dtype",
@@ -725,7 +726,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "dtype: cannot use <class 'int'>; give float32 or float64",
     ),
     ("ntd workers", lambda: tk.ntd(X, 2, workers=0), ValueError, "workers: got 0; give an int from 1"),
-    ("lra_sntd rank", lambda: tk.lra_sntd(X, 5), ValueError, "mode 0: rank 5 is larger than its size 2"),
+    ("lra_sntd rank", lambda: tk.lra_sntd(X, (5, 1, 1)), ValueError, "mode 0: rank 5 is larger than its size 2"),
     ("lra_sntd values", lambda: tk.lra_sntd(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf"),
     ("lra_sntd rng", lambda: tk.lra_sntd(X, 2, rng="a"), TypeError, "rng: cannot use 'a'; give None"),
     (
@@ -756,7 +757,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "bingos of free blocks",
         lambda: geometry.bingo_indices(tk.Partition.from_labels([[0, 1, 0]])),
         ValueError,
-        "mode 0: the blocks are free; order the indices by block, and give starts",
+        "mode 0: the blocks are not contiguous; order the indices by block, and give",
     ),
     (
         "zero projected",

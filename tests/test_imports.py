@@ -26,6 +26,7 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
 
 
 def test_every_name_is_there() -> None:
+    pytest.importorskip("sklearn")
     code = "from tucket import *; import tucket; print(sorted(set(tucket.__all__) - set(globals())), tucket.ntd)"
     assert run(code).startswith("[] <function ntd")
     assert set(dir(tk)) == set(tk.__all__)
@@ -38,6 +39,7 @@ def test_what_is_not_there(name: str) -> None:
 
 
 def test_types_know_which_names_there_are(tmp_path: object) -> None:
+    pytest.importorskip("mypy")
     script = f"{tmp_path}/user.py"
     with open(script, "w") as file:  # noqa: PTH123
         file.write("import tucket as tk\nmodel = tk.ltr([[1.0]], 1)\nprint(model.rank)\ntk.ltrr([1.0])\n")

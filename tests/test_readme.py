@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from benchmarks import paper
 from benchmarks.plot import fill, kept_tables
 from experiments.paper.findings import findings
 from experiments.paper.rows import Rows
+
+pytest.importorskip("sphinx", reason="the documentation and its examples need the extra `docs`")
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -30,16 +34,31 @@ def run(*arguments: str, cwd: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of a page in one language."""
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)
+
+
 CODE = [
     pytest.param(code, id=f"{page.stem}-{number}")
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+    for page in PAGES
+    for number, code in enumerate(blocks(page, "python"))
 ]
 
 
 @pytest.mark.parametrize("code", CODE)
 def test_python(code: str, tmp_path: Path) -> None:
     run("-W", "error", "-c", code, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=lambda page: page.stem)
+def test_sessions_print_what_the_page_shows(page: Path) -> None:
+    session = doctest.DocTestParser().get_doctest("\n".join(blocks(page, "pycon")), {}, page.name, str(page), 0)
+    assert session.examples
+    assert doctest.DocTestRunner().run(session).failed == 0
 
 
 def test_commands_exist() -> None:
@@ -75,3 +94,13 @@ def test_findings_are_those_of_the_kept_rows() -> None:
     for page in paper.PAGES:
         assert paper.fill(page.read_text(), rows) == page.read_text()
     assert (paper.ROWS.parent / "findings.md").read_text() == findings(rows)
+
+
+def test_the_rooms_of_contributing_are_those_of_the_contract() -> None:
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    block = text.split("<!-- from pyproject.toml -->")[1].split("<!-- end -->")[0]
+    assert block.split() == contract["layers"]
+    assert {path.name for path in (ROOT / "src" / "tucket").iterdir() if path.is_dir()} - {"__pycache__"} == set(
+        contract["layers"]
+    )

@@ -2,9 +2,9 @@
 The geometry of LTR
 ===================
 
-A positive tensor is a point, θ and η are two coordinate systems of it, and LTR is a projection. Here one sees it: the
-bingos of a tensor before and after, the way of the Legendre decomposition to the same point by gradients, and
-mean-field theory, which rank 1 is.
+A positive tensor is a point with two systems of coordinates, θ and η, and LTR is a projection. This example shows
+three things: θ of a tensor before and after LTR, the Legendre decomposition, which reaches the same point by gradients,
+and mean-field theory, which is the case of rank 1.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,9 @@ rng = np.random.default_rng(0)
 # %%
 # Bingos
 # ------
-# LTR at rank (3, 2) keeps θ free at the starts of blocks and in the first row and column, and makes it 0 elsewhere:
-# every other row and column is a multiple of the one before, which is a bingo.
+# LTR at rank (3, 2) leaves θ free at the starts of blocks and in the first row and column. Everywhere else it makes θ
+# zero. A row of zeros in θ, apart from its first entry, is a *bingo*: that row of the tensor is a multiple of the row
+# before.
 
 x = np.exp(rng.normal(size=(9, 8)))
 partition = tk.Partition.uniform(x.shape, (3, 2))
@@ -35,13 +36,13 @@ for ax, tensor, title in ((axes[0], x, "θ of a tensor"), (axes[1], model.to_ten
     ax.set_xlabel(f"bingos: {len(found.rows[0])} rows, {len(found.rows[1])} columns; rank at most {found.rank_bound}")
 figure.colorbar(image, ax=axes[:2], shrink=0.8)
 axes[2].imshow(np.where(marked, 1.0, 0.2), cmap="Greys", vmin=0, vmax=1.4)
-axes[2].set_title("where the partition asks θ to be 0", fontsize=10)
+axes[2].set_title("where the partition makes θ 0", fontsize=10)
 
 # %%
 # Two ways to one point
 # ---------------------
-# The Legendre decomposition goes down the divergence from the uniform tensor, by the natural or by the plain gradient.
-# Both arrive where the closed form is at once.
+# The Legendre decomposition starts at the uniform tensor and lowers the divergence, by the natural or by the plain
+# gradient. Both end at the tensor that the closed form gives in one step.
 
 x = np.exp(rng.normal(size=(6, 6, 6)) / 2)
 partition = tk.Partition.uniform(x.shape, (3, 2, 2))
@@ -53,24 +54,26 @@ for method, colour, marker in (("natural", "#0072b2", "o"), ("gradient", "#d55e0
     label = f"{method}: {len(steps)} steps, {1000 * steps[-1].seconds:.0f} ms"
     ax.loglog(range(1, len(steps) + 1), excess, color=colour, marker=marker, label=label)
 ax.set_xlabel("iteration")
-ax.set_ylabel("divergence above that of the closed form")
+ax.set_ylabel("divergence above the closed form")
 ax.legend()
 
 # %%
 # Mean field
 # ----------
-# A Boltzmann machine of n units is a tensor with two indices a mode. Its best rank-1 tensor is the exact product of
-# independent units; the mean-field equation gives another one, without a sum over all states, which is the nearest in
-# the other direction. They part as the units are coupled.
+# A Boltzmann machine of n units is a tensor with n modes of size 2. Its best rank-1 tensor is the nearest product of
+# independent units. The mean-field equation gives another product, the nearest in the other direction of the
+# divergence, and needs no sum over all states. The two products differ more as the coupling grows.
 
 bias = rng.normal(size=8) / 2
 upper = np.triu(rng.normal(size=(8, 8)), 1)
 couplings = np.linspace(0, 1.5, 16)
 rows = [geometry.mean_field(bias, (upper + upper.T) * coupling) for coupling in couplings]
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-for ax, way, title in ((left, 0, "D(machine; product)"), (right, 1, "D(product; machine)")):
-    ax.plot(couplings, [row.kl_exact[way] for row in rows], "o-", color="#0072b2", label="rank-1 LTR, exact")
-    ax.plot(couplings, [row.kl_approximate[way] for row in rows], "s--", color="#d55e00", label="mean-field equation")
+for ax, direction, title in ((left, 0, "D(machine; product)"), (right, 1, "D(product; machine)")):
+    ax.plot(couplings, [row.kl_exact[direction] for row in rows], "o-", color="#0072b2", label="rank-1 LTR, exact")
+    ax.plot(
+        couplings, [row.kl_approximate[direction] for row in rows], "s--", color="#d55e00", label="mean-field equation"
+    )
     ax.set_title(title, fontsize=10)
     ax.set_xlabel("coupling")
 left.set_ylabel("nats")

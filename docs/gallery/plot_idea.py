@@ -2,8 +2,9 @@
 The idea: sums of blocks, and shares within them
 ================================================
 
-Travellers from four stations at six hours. Stations that are alike, but for size, and hours that are alike make blocks;
-the model keeps the sum of each block and each index's share of its own.
+The table counts travellers from four stations in six hours. Stations with the same pattern form a block, whatever their
+size, and so do hours with the same pattern. The model keeps the sum of each block and the share of each index in its
+block.
 """
 
 import matplotlib.pyplot as plt
@@ -41,13 +42,14 @@ draw(axes[2], model.to_tensor(), "the model: sum x share x share")
 plt.show()
 
 # %%
-# The shares are each index's part of its block.
+# The share of an index is its part of the sum of its block.
 
 for name, labels, shares in (("stations", stations, model.weights[0]), ("hours", hours, model.weights[1])):
     print(name, {label: round(float(share), 2) for label, share in zip(labels, shares)})
 
 # %%
-# All row and column sums are kept, and what is lost is what stations and hours knew of each other inside the blocks.
+# The model keeps all row and column sums. It loses the information that stations and hours have about each other inside
+# the blocks.
 
 assert np.allclose(model.to_tensor().sum(axis=0), counts.sum(axis=0))
 print(f"{model.kl(counts) / counts.sum():.4f} of {tk.metrics.total_correlation(counts):.4f} nats are lost")

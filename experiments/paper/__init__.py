@@ -1,1 +1,1 @@
-"""The paper's experiments: a plan, a process that carries it out run by run, a file of rows, figures and findings."""
+"""The paper's experiments: the plan, the process that runs it, the file of results, figures and tables."""

@@ -1,4 +1,4 @@
-"""The paper's figures from the rows: runtime and error along rank or size."""
+"""The figures of the paper, drawn from the rows: runtime and error against rank or size."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from experiments.paper.plan import METHODS, Method, Panel, Point
-from experiments.paper.rows import Row, Rows, written
+from experiments.paper.rows import Row, Rows, format_sizes
 from tucket.base.archive import replacing
-from tucket.base.optional import need
+from tucket.base.optional import import_optional
 
-__all__ = ["STYLES", "Spot", "draw", "spots"]
+__all__ = ["STYLES", "Results", "draw", "results_of"]
 
 STYLES = {
     "ltr-published": ("#d55e00", "s", "-"),
@@ -29,7 +29,7 @@ STYLES = {
     "tensorly": ("#8c564b", "P", "--"),
     "tensorly-hals": ("#8c564b", "X", "--"),
 }
-"""Colours that people with any kind of colour vision can tell apart, and marks for those of one tone."""
+"""Colours that are distinct for every kind of colour vision, and markers for those that are similar."""
 
 AXES = {
     "r": "r, of the rank (r, ..., r)",
@@ -41,8 +41,8 @@ AXES = {
 }
 
 
-class Spot:
-    """All that is known of a method at a point: the rows of its repetitions."""
+class Results:
+    """The results of one method at one point: the rows of its repetitions."""
 
     def __init__(self, point: Point, method: Method, rows: Sequence[Row]) -> None:
         self.point, self.method, self.rows = point, method, rows
@@ -50,42 +50,39 @@ class Spot:
 
     @property
     def seconds(self) -> float:
-        """Return the median of the runtimes."""
+        """Median runtime."""
         return float(median(row["seconds"] for row in self.done))
 
     @property
     def fit_seconds(self) -> float:
-        """Return the median of the times until the model was there."""
+        """Median time to the model, without the dense output."""
         return float(median(row["fit_seconds"] for row in self.done))
 
     def error(self, name: str) -> float:
         """Return the mean of an error."""
-        return float(mean(row[name] for row in self.done))  # all the same, where the method is not random
+        return float(mean(row[name] for row in self.done))
 
     def spread(self, name: str) -> float:
-        """Return the standard error of that mean."""
+        """Return the standard error of the mean; 0 for a method that is not random."""
         values = [row[name] for row in self.done]
         return stdev(values) / math.sqrt(len(values)) if len(values) > 1 and self.method.is_random else 0.0
 
 
-def spots(rows: Rows, panel: Panel, cores: str, method: Method) -> list[Spot]:
-    """Return what is known of a method at the points of a panel."""
-    about = rows.of(panel=panel.name, method=method.name, cores=cores)
+def results_of(rows: Rows, panel: Panel, cores: str, method: Method) -> list[Results]:
+    """Return the results of a method at the points of a panel, where there are any."""
+    by_point: dict[tuple[str, str], list[Row]] = {}
+    for row in rows.of(panel=panel.name, method=method.name, cores=cores):
+        by_point.setdefault((row["shape"], row["rank"]), []).append(row)
     found = [
-        Spot(point, method, [row for row in about if (row["shape"], row["rank"]) == place(point)])
+        Results(point, method, by_point.get((format_sizes(point.shape), format_sizes(point.rank)), []))
         for point in panel.points
     ]
-    return [spot for spot in found if spot.rows]
-
-
-def place(point: Point) -> tuple[str, str]:
-    """Write a point as rows do."""
-    return written(point.shape), written(point.rank)
+    return [results for results in found if results.rows]
 
 
 def draw(rows: Rows, panel: Panel, folder: Path, cores: str = "one") -> list[Path]:
-    """Draw runtime, LS error and KL error along the panel's axis, as PNG and SVG."""
-    need("matplotlib", "plot", "a figure")
+    """Draw runtime, LS error and KL error of a panel, as PNG and SVG; on all cores only the runtime."""
+    import_optional("matplotlib", "plot", "a figure")
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -93,12 +90,12 @@ def draw(rows: Rows, panel: Panel, folder: Path, cores: str = "one") -> list[Pat
     figure = Figure(figsize=(5.4 * len(shown), 5.6), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown):
         for method in METHODS:
-            draw_method(axes, name, panel, spots(rows, panel, cores, method), method)
+            draw_method(axes, name, panel, results_of(rows, panel, cores, method), method)
         heights = [height for line in axes.lines for height in line.get_ydata() if height > 0]
-        wide = bool(heights) and max(heights) > 1.5 * min(heights)
+        is_wide = bool(heights) and max(heights) > 1.5 * min(heights)
         axes.set(
             xscale="linear" if panel.along == "r" else "log",
-            yscale="log" if wide else "linear",
+            yscale="log" if is_wide else "linear",
             xlabel=AXES[panel.along],
             ylabel=AXES[name],
         )
@@ -108,7 +105,9 @@ def draw(rows: Rows, panel: Panel, folder: Path, cores: str = "one") -> list[Pat
     figure.legend(handles, labels, loc="outside lower center", ncols=4 if len(shown) > 1 else 2, fontsize=9)
     stem = f"{panel.name}{'' if cores == 'one' else '-all-cores'}"
     paths = [folder / f"{stem}.{kind}" for kind in ("png", "svg")]
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tucket"}):  # text as text, the same for the same rows
+    with rc_context(
+        {"svg.fonttype": "none", "svg.hashsalt": "tucket"}
+    ):  # text stays text, and equal rows give equal files
         for path in paths:
             with replacing(path) as temporary:
                 metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {"Software": None}
@@ -116,15 +115,15 @@ def draw(rows: Rows, panel: Panel, folder: Path, cores: str = "one") -> list[Pat
     return paths
 
 
-def draw_method(axes: Any, name: str, panel: Panel, found: Sequence[Spot], method: Method) -> None:
-    """Draw a line with its standard errors; a cross above the axis where the method took too long."""
-    colour, mark, line = STYLES[method.name]
-    style = {"color": colour, "linestyle": line, "marker": mark, "markersize": 5, "linewidth": 1.2}
-    known = [spot for spot in found if spot.done and (name == "seconds" or math.isfinite(spot.error(name)))]
-    places = [panel.place(spot.point) for spot in known]
-    heights = [spot.seconds if name == "seconds" else spot.error(name) for spot in known]
-    spread = None if name == "seconds" else [spot.spread(name) for spot in known]
-    axes.errorbar(places, heights, spread, label=method.label, capsize=2, elinewidth=0.8, **style)
+def draw_method(axes: Any, name: str, panel: Panel, found: Sequence[Results], method: Method) -> None:
+    """Draw a line with its standard errors, and a hollow marker where the method took too long."""
+    colour, marker, line = STYLES[method.name]
+    style = {"color": colour, "linestyle": line, "marker": marker, "markersize": 5, "linewidth": 1.2}
+    known = [each for each in found if each.done and (name == "seconds" or math.isfinite(each.error(name)))]
+    positions = [panel.position(each.point) for each in known]
+    heights = [each.seconds if name == "seconds" else each.error(name) for each in known]
+    spread = None if name == "seconds" else [each.spread(name) for each in known]
+    axes.errorbar(positions, heights, spread, label=method.label, capsize=2, elinewidth=0.8, **style)
     if name == "seconds":
-        late = [(panel.place(spot.point), float(spot.rows[0]["cap"])) for spot in found if not spot.done]
-        axes.plot(*zip(*late), color=colour, marker=mark, markersize=5, fillstyle="none", linestyle="")
+        late = [(panel.position(each.point), float(each.rows[0]["cap"])) for each in found if not each.done]
+        axes.plot(*zip(*late), color=colour, marker=marker, markersize=5, fillstyle="none", linestyle="")

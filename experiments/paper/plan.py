@@ -1,4 +1,4 @@
-"""What the paper's experiments are: tensors, ranks, methods and repetitions."""
+"""The plan of the paper's experiments: tensors, ranks, methods and repetitions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["METHODS", "PANELS", "Method", "Panel", "Point", "Run", "chosen", "plan", "quickly", "tensor"]
+__all__ = ["METHODS", "PANELS", "Method", "Panel", "Point", "Run", "load_tensor", "panels_of", "plan", "thin_out"]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One place on the horizontal axis of a figure: a tensor, by its shape, and a rank."""
+    """One point on the horizontal axis of a figure: the shape of a tensor, and a rank."""
 
     shape: tuple[int, ...]
     rank: tuple[int, ...]
@@ -20,7 +20,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One figure of the paper's: `data` says which tensors, `along` what the horizontal axis shows."""
+    """One figure of the paper: `data` names the tensors, `along` the quantity on the horizontal axis."""
 
     name: str
     data: str
@@ -28,19 +28,19 @@ class Panel:
     along: str
     points: tuple[Point, ...]
 
-    def place(self, point: Point) -> int:
-        """Return where on the horizontal axis a point lies."""
-        places: dict[str, Callable[[], int]] = {
+    def position(self, point: Point) -> int:
+        """Return the position of a point on the horizontal axis."""
+        positions: dict[str, Callable[[], int]] = {
             "r": lambda: point.rank[0],
             "entries": lambda: math.prod(point.shape),
             "core": lambda: math.prod(point.rank),
         }
-        return places[self.along]()
+        return positions[self.along]()
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method: `is_ltr` of LTR's family, `is_random` if its result depends on a seed."""
+    """A method: `is_ltr` if it is a form of LTR, `is_random` if its result depends on a seed."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: what makes one row."""
+    """One run, which makes one row of results."""
 
     panel: Panel
     point: Point
@@ -82,7 +82,7 @@ PANELS = (
         tuple(Point(FACES, (r, r, r)) for r in (1, 3, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80)),
     ),
 )  # fmt: skip
-"""The paper's caption of (a) speaks of five modes, its text of three: here are both."""
+"""For (a), the caption in the paper says five modes and the text says three, so both are here."""
 
 METHODS = (
     Method("ltr-published", "LTR as printed, random blocks", is_ltr=True, is_random=True),
@@ -99,36 +99,36 @@ METHODS = (
     Method("tensorly-hals", "TensorLy, HALS"),
 )
 
-BRIEF = 2.0
-"""Seconds below which a method that is not random is timed more than once."""
+BRIEF_SECONDS = 2.0
+"""A method that is not random is timed more than once if it takes less than this."""
 
-AGAIN = 3
-"""How often: nothing but its time can differ."""
+TIMINGS = 3
+"""How often a method that is not random is run: only its time can differ."""
 
 
 def plan(panels: Sequence[Panel], repetitions: int = 20, cores: Sequence[str] = ("one", "all")) -> Iterator[Run]:
-    """List all runs: on one core, then, at three points a panel, on all cores, where nothing but times can differ."""
+    """List all runs: on one core, and then, at three points per panel, on all cores."""
     for which in cores:
         for panel in panels:
-            for point in panel.points if which == "one" else quickly(panel).points:
+            for point in panel.points if which == "one" else thin_out(panel).points:
                 for method in METHODS:
-                    count = repetitions if method.is_random and which == "one" else min(AGAIN, repetitions)
+                    count = repetitions if method.is_random and which == "one" else min(TIMINGS, repetitions)
                     yield from (Run(panel, point, method, repetition, which) for repetition in range(count))
 
 
-def quickly(panel: Panel) -> Panel:
-    """Leave three points of a panel: the first, one between, and one that is not yet the most expensive."""
+def thin_out(panel: Panel) -> Panel:
+    """Keep three points of a panel: the first, one in between, and one at two thirds of the panel."""
     last = 2 * len(panel.points) // 3
     return replace(panel, points=tuple(panel.points[place] for place in sorted({0, last // 2, last})))
 
 
-def chosen(letters: str) -> list[Panel]:
-    """Return the panels of a letter, or of all."""
-    return [panel for panel in PANELS if letters == "all" or panel.name[0] == letters]
+def panels_of(letter: str) -> list[Panel]:
+    """Return the panels of a letter, or all panels."""
+    return [panel for panel in PANELS if letter == "all" or panel.name[0] == letter]
 
 
-def tensor(panel: Panel, point: Point) -> Any:
-    """Make or load the tensor of a point, in float64, which all methods are given."""
+def load_tensor(panel: Panel, point: Point) -> Any:
+    """Make or load the tensor of a point, as float64, which all methods get."""
     import numpy as np
 
     from tucket.sources import datasets
@@ -137,5 +137,5 @@ def tensor(panel: Panel, point: Point) -> Any:
         return np.random.default_rng(0).random(point.shape)
     x = getattr(datasets, panel.data)()
     if x.shape != point.shape:
-        raise ValueError(f"{panel.data}: the tensor is of shape {x.shape}, and the paper's of {point.shape}")
+        raise ValueError(f"{panel.data}: the tensor has shape {x.shape}; the paper's has {point.shape}")
     return x.astype(np.float64)

@@ -1,4 +1,4 @@
-"""The process that runs methods, one at a time: it can be ended when one takes too long, and holds to its cores."""
+"""The process that runs methods, one at a time, on given cores. It can be killed if one takes too long."""
 
 from __future__ import annotations
 
@@ -11,71 +11,71 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
 
-from experiments.paper.plan import Panel, Point, Run, tensor
+from experiments.paper.plan import Panel, Point, Run, load_tensor
 from tucket.base.boxes import halved
 
 __all__ = ["work"]
 
 
 def work(connection: Connection, cores: str, parent: int) -> None:
-    """Carry out the runs that come: tell when one begins, when it has its result, and what that is."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C means the process that started this one
+    """Carry out runs from a connection; send "begins", then "ends" once the result is there, then the result."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which ends this process
     Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _hold_to(cores)  # before anything that starts threads is imported
-    warnings.simplefilter("ignore")  # TensorLy's and scikit-learn's, about iterations that are part of the method
-    held = Held()
+    _limit_to(cores)  # before importing anything that starts threads
+    warnings.simplefilter("ignore")  # TensorLy and scikit-learn warn that they stop at the maximum of iterations
+    cache = Cache()
     while True:
         run = connection.recv()
         try:
-            answer = carry_out(run, held, 1 if cores == "one" else None, connection.send)
+            answer = carry_out(run, cache, 1 if cores == "one" else None, connection.send)
         except Exception as error:
             answer = {"status": "failed", "note": " ".join(f"{type(error).__name__}: {error}".split())[:200]}
         connection.send(answer)
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the one that started it is gone, however it went."""
+    """End this process as soon as its parent is gone."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
-BUILDS, PATIENCE = 3, 2.0
-"""How often the dense output is built at most, as long as that took fewer seconds than these. The least time counts,
-since memory that the system must first find takes longer, at random."""
+MAX_BUILDS, BUILD_SECONDS = 3, 2.0
+"""How often the dense output is built at most, and the seconds after which it is not built again. The fastest build
+counts: memory that the system allocates for the first time makes single times erratic."""
 
 
-def carry_out(run: Run, held: Held, workers: int | None, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Time one run, and measure what it made."""
-    x = held.get(run.panel, run.point)
+def carry_out(run: Run, cache: Cache, workers: int | None, send: Callable[[str], None]) -> dict[str, Any]:
+    """Time one run, and measure the errors of its result."""
+    x = cache.get(run.panel, run.point)
     seed = run.repetition if run.method.is_random else 0
     fit, expand = methods(x, run.point.rank, seed, workers)[run.method.name]
-    held.warm_up(run, workers)
-    tell("begins")
-    began = time.perf_counter()
+    cache.warm_up(run, workers)
+    send("begins")
+    start = time.perf_counter()
     model = fit()
-    fitted = time.perf_counter() - began
+    fitted = time.perf_counter() - start
     dense: Any = None
     builds: list[float] = []
-    while len(builds) < BUILDS and sum(builds) < PATIENCE:
+    while len(builds) < MAX_BUILDS and sum(builds) < BUILD_SECONDS:
         del dense
-        began = time.perf_counter()
+        start = time.perf_counter()
         dense = expand(model)
-        builds.append(time.perf_counter() - began)
-    tell("ends")
+        builds.append(time.perf_counter() - start)
+    send("ends")
     return {"status": "done", "seconds": fitted + min(builds), "fit_seconds": fitted, **errors(x, dense)}
 
 
-def _hold_to(cores: str) -> None:
-    """Keep to one core, if that is what is asked for."""
+def _limit_to(cores: str) -> None:
+    """Limit this process to one core if `cores` is "one"."""
     if cores == "one":
         os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
-class Held:
-    """The last tensor, which the next run mostly is about too, and which methods have run before."""
+class Cache:
+    """The last tensor, which the next run mostly needs too, and the methods that have already run."""
 
     def __init__(self) -> None:
         self.key: Any = None
@@ -85,16 +85,16 @@ class Held:
     def get(self, panel: Panel, point: Point) -> Any:
         """Return the tensor of a point."""
         if self.key != (panel.data, point.shape):
-            self.x = None  # or both would be held for a while
-            self.x, self.key = tensor(panel, point), (panel.data, point.shape)
+            self.x = None  # free the old tensor before loading the new one
+            self.x, self.key = load_tensor(panel, point), (panel.data, point.shape)
         return self.x
 
     def warm_up(self, run: Run, workers: int | None) -> None:
-        """Let a method load what it loads once, on a corner of the tensor."""
+        """Run a method once on a corner of the tensor, so that it loads and compiles its code."""
         if (key := (run.panel.name, run.method.name)) not in self.warm:
             self.warm.add(key)
-            most = 1 << 12 if run.method.name.startswith(("tensorly", "lra")) else 1 << 20  # for the compiled loops
-            corner = self.x[tuple(slice(0, size) for size in halved(self.x.shape, most))].copy()
+            entries = 1 << 12 if run.method.name.startswith(("tensorly", "lra")) else 1 << 20  # enough to be compiled
+            corner = self.x[tuple(slice(0, size) for size in halved(self.x.shape, entries))].copy()
             rank = tuple(min(size, 2) for size in corner.shape)
             fit, expand = methods(corner, rank, 0, workers)[run.method.name]
             expand(fit())
@@ -103,7 +103,7 @@ class Held:
 def methods(
     x: Any, rank: tuple[int, ...], seed: int, workers: int | None
 ) -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
-    """Return how each method is run, and how its dense output is built."""
+    """Return for each method a function that fits the model, and one that builds the dense output."""
     from functools import partial
 
     from tucket import lra_sntd, ltr, ntd
@@ -147,7 +147,7 @@ def methods(
 
 
 def errors(x: Any, dense: Any) -> dict[str, float]:
-    """Measure a dense output: the Frobenius norm of the difference, that over the tensor's, and the KL divergence."""
+    """Return the errors of a dense output: LS error, absolute and relative, and KL error, absolute and per total."""
     import numpy as np
 
     from tucket.models.metrics import kl, relative_error

@@ -2,6 +2,7 @@ from . import geometry
 from .base.axes import Axes
 from .base.blocks import Blocks
 from .base.partition import Partition
+from .base.run import Progress, Step
 from .decomposition.fit import Fit
 from .decomposition.lra_sntd import lra_sntd
 from .decomposition.ntd import ntd
@@ -9,24 +10,23 @@ from .geometry import legendre
 from .interfaces import plot, report
 from .interfaces.estimators import LTR
 from .models import metrics
-from .models.arrays import ArrayBlockTucker, ArrayTucker
+from .models.block_tucker import BlockTucker
 from .models.collect import collect
+from .models.load import load
 from .models.statistics import Statistics
-from .models.tucker import BlockTucker, Tucker, load
+from .models.tucker import Tucker
 from .projection.best_rank1 import best_rank1
 from .projection.information_curve import InformationCurve, information_curve
 from .projection.ltr import ltr
 from .sources import datasets
 from .sources.files import open  # noqa: A004
-from .sources.source import Progress, Source
+from .sources.source import Source
 from .sources.sparse import from_entries
 from .sources.stream import Stream
 from .sources.table import from_parquet, from_table
 
 __all__ = [
     "LTR",
-    "ArrayBlockTucker",
-    "ArrayTucker",
     "Axes",
     "BlockTucker",
     "Blocks",
@@ -36,6 +36,7 @@ __all__ = [
     "Progress",
     "Source",
     "Statistics",
+    "Step",
     "Stream",
     "Tucker",
     "best_rank1",

@@ -115,7 +115,7 @@ def test_a_file_cut_or_damaged_anywhere(tmp_path: Path) -> None:
 
 def test_a_newer_version(tmp_path: Path) -> None:
     path = rewritten(saved(tk.ltr(X, 2, blocks="uniform"), tmp_path), version=np.array(2))
-    with pytest.raises(ValueError, match="is of format version 2, and this tucket reads up to 1; upgrade tucket"):
+    with pytest.raises(ValueError, match="has format version 2, and this tucket reads versions up to 1; upgrade"):
         tk.load(path)
 
 
@@ -137,9 +137,9 @@ def test_objects_are_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"core": None}, "is not a whole model: 'core' is missing"),
-        ({"weights_1": None}, "is not a whole model: 'weights_1' is missing"),
-        ({"starts_0": None}, "is not a whole model: 'starts_0' is missing"),
+        ({"core": None}, "is not a complete model: 'core' is missing"),
+        ({"weights_1": None}, "is not a complete model: 'weights_1' is missing"),
+        ({"starts_0": None}, "is not a complete model: 'starts_0' is missing"),
         ({"kind": np.array("Statistics")}, "holds a 'Statistics', not a model"),
         ({"kind": np.array(3)}, "its header is missing"),
         ({"version": np.array("one")}, "its header is missing"),
@@ -147,7 +147,7 @@ def test_objects_are_never_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"core": np.ones((2, 2))}, "is not a valid model: it is of shape"),
         ({"core": np.full((2, 2, 2), np.nan)}, "is not a valid model: core.* is nan"),
         ({"weights_1": np.ones(3)}, r"is not a valid model: it is of shape \(4, 3, 6\), but should be"),
-        ({"shape": None}, "is not a whole model: 'shape' is missing"),
+        ({"shape": None}, "is not a complete model: 'shape' is missing"),
         ({"weights_1": -np.ones(5)}, "is not a valid model: weights.1..* is -1.0"),
         ({"starts_1": np.array([0, 9])}, "is not a valid model: start 9 is outside"),
         ({"starts_1": np.array(["a"])}, "is not a valid model: starts: got <U1 entries"),

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 import tucket as tk
 from strategies import tensors
 
+pytest.importorskip("sklearn")
+
 
 @settings(max_examples=60)
 @given(x=tensors(), data=st.data())
@@ -81,3 +83,8 @@ def test_matrices_of_lower_rank_than_asked() -> None:
         rng = np.random.default_rng(seed)
         sparse = rng.poisson(0.1, (4, 5, 3)).astype(np.float64)
         assert np.isfinite(tk.lra_sntd(sparse, (4, 5, 3)).to_tensor()).all()
+
+
+def test_more_rows_than_a_matrix_of_their_products_could_have() -> None:
+    tall = np.random.default_rng(0).random((5000, 3))
+    assert tk.lra_sntd(tall, (3, 2)).rank == (3, 2)

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("tensorly", reason="experiments and their peers need the extra `paper`")
+
 from typer.testing import CliRunner
 
 import tucket as tk
@@ -39,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 def test_the_plan_is_the_papers() -> None:
     by_name = {panel.name: panel for panel in PANELS}
-    assert [panel.name for panel in plan.chosen("a")] == ["a5", "a3"]
+    assert [panel.name for panel in plan.panels_of("a")] == ["a5", "a3"]
     assert [point.rank for point in by_name["a5"].points] == [(r,) * 5 for r in range(2, 16)]
     assert [point.rank for point in by_name["a3"].points] == [(r,) * 3 for r in range(2, 29)]
     assert [point.shape[0] for point in by_name["b"].points] == [30, 50, 60, 80, 100, 120, 150, 200, 300, 400, 500]
@@ -271,8 +274,8 @@ if __name__ == "__main__":
 
 
 def test_two_runs_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "chosen", lambda _: [TINY])
-    with study.alone(tmp_path), pytest.raises(RuntimeError, match="another run is at work"):
+    monkeypatch.setattr(study, "panels_of", lambda _: [TINY])
+    with study.locked(tmp_path), pytest.raises(RuntimeError, match="another process is at work"):
         study.study("b", tmp_path, quiet=True)
     assert not (tmp_path / "rows.csv").exists()
 
@@ -297,7 +300,7 @@ def test_rows_say_what_they_were_measured_with(finished: Rows) -> None:
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "chosen", lambda _: [TINY])
+    monkeypatch.setattr(study, "panels_of", lambda _: [TINY])
     result = CliRunner().invoke(app, ["b", "--quick", "-o", str(tmp_path / "p"), "--repetitions", "1"])
     assert result.exit_code == 0, result.output
     assert "24 rows" in result.output

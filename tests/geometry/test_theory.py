@@ -15,7 +15,7 @@ import oracles
 import tucket as tk
 from strategies import partitions, shapes
 from tucket import geometry
-from tucket.geometry.projections import fisher, free_indices
+from tucket.geometry.log_linear import fisher, free_indices
 
 Dense = NDArray[np.float64]
 

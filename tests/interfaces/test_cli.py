@@ -25,6 +25,8 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_version(tmp_path: Path) -> None:
     assert run("--version", cwd=tmp_path).stdout == f"tucket {tk.__version__}\n"
+    module = subprocess.run([sys.executable, "-m", "tucket", "--version"], capture_output=True, text=True, check=False)
+    assert module.stdout == f"tucket {tk.__version__}\n"
 
 
 @pytest.mark.parametrize("arguments", [(), ("dance",), ("demo", "--rank", "3")])
@@ -36,6 +38,8 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: tuple[str, ...]) ->
 
 
 def test_demo(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    datasets = pytest.importorskip("sklearn.datasets")
     done = run("demo", "-o", "new/picture.png", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     picture = tmp_path / "new" / "picture.png"
@@ -49,15 +53,13 @@ def test_demo(tmp_path: Path) -> None:
     )
     assert len(rows) == 16
     rank, *way, error = rows[-1]
-    from sklearn.datasets import load_sample_images
-
-    photographs = np.stack(load_sample_images().images)
+    photographs = np.stack(datasets.load_sample_images().images)
     model = tk.ltr(photographs, [int(r) for r in rank.split(" x ")], blocks="segments")
     assert way == ["projection", "segments"]
     assert error == f"{model.relative_error(photographs):.4f}"
 
 
-def test_demo_says_in_one_line_what_failed(tmp_path: Path) -> None:
+def test_demo_prints_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run("demo", "-o", "file/picture.png", cwd=tmp_path)
     assert done.returncode == 1
@@ -96,6 +98,10 @@ def test_collect_and_merge(tmp_path: Path, counts: np.ndarray[tuple[int, ...], n
     np.testing.assert_allclose(merged.moments, whole.moments)  # type: ignore[arg-type]
     done = run("merge", "all.npz", "all.npz", "-o", "twice.npz", cwd=tmp_path)
     assert tk.Statistics.load(tmp_path / "twice.npz").total == 2 * counts.sum()
+
+
+def test_collect_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
     (tmp_path / "rows.csv").write_text("user,item\nann,x\nbob,y\nann,y\n")
     done = run("collect", "rows.csv", "--modes", "user,item", "--rank", "user=1", "-o", "rows.npz", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -106,14 +112,18 @@ def test_collect_and_merge(tmp_path: Path, counts: np.ndarray[tuple[int, ...], n
     ("arguments", "code", "message"),
     [
         (("reduce", "none.npy", "--rank", "2", "-o", "m.npz"), 1, "tucket: there is no file none.npy"),
-        (("reduce", "x.npy", "--rank", "99", "-o", "m.npz"), 1, "mode 0: rank 99 is larger than its size 12"),
+        (("reduce", "x.npy", "--rank", "99,1,1", "-o", "m.npz"), 1, "mode 0: rank 99 is larger than its size 12"),
         (("reduce", "x.npy", "--rank", "2", "-o", "no/m.npz"), 1, "cannot write no/m.npz: there is no folder"),
         (("reduce", "x.npy", "--rank", "2", "-o", "."), 1, "cannot write .: it is a folder"),
-        (("reduce", "x.npy", "--rank", "two", "-o", "m.npz"), 2, "Invalid value for --rank: 'two' is no number"),
+        (
+            ("reduce", "x.npy", "--rank", "two", "-o", "m.npz"),
+            2,
+            "Invalid value for --rank: 'two' is not a whole number",
+        ),
         (("reduce", "x.npy", "-o", "m.npz"), 2, "--rank"),
         (("reduce", "x.npy", "--rank", "user=2", "-o", "m.npz"), 1, "rank: mode 'user': the modes have no names"),
         (("reduce", "x.npy", "--rank", "2", "--blocks", "tall", "-o", "m.npz"), 1, "blocks: unknown 'tall'"),
-        (("reduce", "x.txt", "--rank", "2", "-o", "m.npz"), 1, "unknown kind of file '.txt'; known are .npy"),
+        (("reduce", "x.txt", "--rank", "2", "-o", "m.npz"), 1, "unknown file format '.txt'; give one of .npy"),
         (("reduce", "bad.npy", "--rank", "2", "-o", "m.npz"), 1, "x[1, 0] is -1.0; every entry"),
         (("reduce", "rows.csv", "--rank", "2", "-o", "m.npz"), 1, "say which of them are modes"),
         (("collect", "rows.csv", "--modes", "a", "--bins", "a", "--rank", "2", "-o", "m.npz"), 2, "as in time=1h"),
@@ -122,9 +132,9 @@ def test_collect_and_merge(tmp_path: Path, counts: np.ndarray[tuple[int, ...], n
     ],
 )
 @pytest.mark.usefixtures("counts")
-def test_what_goes_wrong_is_told_in_one_line(
-    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_an_error_prints_one_line(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+    if "rows.csv" in arguments:
+        pytest.importorskip("pyarrow")
     (tmp_path / "x.txt").touch()
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     np.save(tmp_path / "bad.npy", np.array([[1.0, 2.0], [-1.0, 0.0]]))
@@ -137,32 +147,38 @@ def test_what_goes_wrong_is_told_in_one_line(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_debug_shows_where_it_went_wrong(tmp_path: Path) -> None:
+def test_debug_shows_a_traceback(tmp_path: Path) -> None:
     done = run("--debug", "reduce", "none.npy", "--rank", "2", "-o", "m.npz", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" in done.stderr
 
 
-def test_somebody_who_watches_sees_a_bar(tmp_path: Path) -> None:
-    """In a real terminal: how much of the data was read, and what is left."""
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("reduce", "long.npy", "--blocks", "uniform"), (b"pass 1", b"error: pass 1", b"MB")),
+        (("fit", "short.npy", "--method", "ntd"), (b"iteration ",)),
+    ],
+)
+def test_a_terminal_shows_progress(tmp_path: Path, arguments: tuple[str, ...], shown: tuple[bytes, ...]) -> None:
     import pty
 
-    np.save(tmp_path / "x.npy", np.ones((64, 1 << 18)))
+    np.save(tmp_path / "long.npy", np.ones((64, 1 << 18)))
+    np.save(tmp_path / "short.npy", np.add.outer(np.arange(200.0), np.arange(300.0)))
     program = str(Path(sys.executable).with_name("tucket"))
     main, terminal = pty.openpty()
-    command = [program, "reduce", "x.npy", "--rank", "8", "--blocks", "uniform", "-o", "m.npz"]
+    command = [program, *arguments, "--rank", "8", "-o", "m.npz"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal) as running:
         os.close(terminal)
-        shown = b""
+        output = b""
         try:
             while part := os.read(main, 1 << 16):
-                shown += part
+                output += part
         except OSError:  # the other end is closed
             pass
     os.close(main)
     assert running.returncode == 0
-    assert b"pass 1" in shown
-    assert b"MB" in shown
+    assert [part for part in shown if part not in output] == []
 
 
 Counts = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -184,6 +200,69 @@ def test_reduce_in_other_ways(tmp_path: Path, counts: Counts) -> None:
         assert facts["saved"] == "x.model.npz"
         assert facts["rank"] == list(expected.rank)
         assert tk.load(tmp_path / "x.model.npz") == expected
+
+
+def test_fit_is_reduce(tmp_path: Path, counts: Counts) -> None:
+    """The same model, its distance from the data, and the share of information that it keeps."""
+    facts = []
+    for command in ("fit", "reduce"):
+        done = run(command, "x.npy", "--rank", "3", "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        facts.append({**json.loads(done.stdout), "seconds": None})
+    assert facts[0] == facts[1]
+    model = tk.ltr(counts, 3)
+    kl = model.kl(counts) / counts.sum()
+    assert facts[0]["kl_over_sum"] == pytest.approx(kl)
+    assert facts[0]["information_kept"] == pytest.approx(1 - kl / tk.metrics.total_correlation(counts))
+    assert re.search(rf"^KL / sum +{kl:.5f}\n", run("fit", "x.npy", "--rank", "3", cwd=tmp_path).stdout, re.M)
+    published = run("fit", "x.npy", "--rank", "3", "--variant", "published", "--json", cwd=tmp_path)
+    assert "information_kept" not in json.loads(published.stdout)
+    np.save(tmp_path / "zeros.npy", np.zeros((3, 4)))
+    zeros = json.loads(run("fit", "zeros.npy", "--rank", "2", "--json", cwd=tmp_path).stdout)
+    assert (zeros["kl_over_sum"], zeros["information_kept"]) == (0, 1)
+
+
+def test_fit_by_iteration(tmp_path: Path, counts: Counts) -> None:
+    done = run("fit", "x.npy", "--method", "ntd", "--rank", "3,-,2", "--loss", "ls", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts, fit = json.loads(done.stdout), tk.ntd(counts, (3, None, 2), loss="ls")
+    assert tk.load(tmp_path / "x.model.npz") == fit.model
+    assert facts["relative_error"] == pytest.approx(fit.loss)
+    assert facts["kl_over_sum"] == pytest.approx(fit.model.kl(counts) / counts.sum())
+    assert (facts["iterations"], facts["stopped"]) == (len(fit.trace), "converged")
+    done = run("fit", "x.npy", "--method", "ntd", "--init", "x.model.npz", "--n-iter-max", "2", cwd=tmp_path)
+    assert re.search(r"^rank +3 x 10 x 2\n", done.stdout, re.M), done.stderr
+    assert float(re.findall(r"^KL / sum +(.*)$", done.stdout, re.M)[0]) < facts["kl_over_sum"]
+    np.savez(tmp_path / "named.npz", tensor=counts, mode_names=["user", "item", "hour"])
+    options = ("--rank", "user=2,hour=3", "--budget", "1e-6", "--tol", "1e-3", "--seed", "1", "-o", "m.npz")
+    done = run("fit", "named.npz", "--method", "ntd", *options, cwd=tmp_path)
+    assert re.search(r"^modes +user, item, hour\n[^$]*^stopped +budget\n", done.stdout, re.M), done.stderr
+    assert tk.load(tmp_path / "m.npz").rank == (2, 10, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--method", "ntd", "--blocks", "uniform"), 2, "--blocks: only --method ltr has it; leave it out"),
+        (("--method", "ntd", "--max-parameters", "9"), 2, "--max-parameters: only --method ltr has it; leave it out"),
+        (("--loss", "kl", "--budget", "9"), 2, "--loss, --budget: only --method ntd has it; leave it out"),
+        (("--method", "nmf"), 2, "'nmf'"),
+        (("--method", "ntd", "--init", "best"), 1, "init: unknown 'best'"),
+        (("--method", "ntd", "--budget", "0"), 1, "budget: got 0.0; give a number of seconds above 0"),
+    ],
+)
+@pytest.mark.usefixtures("counts")
+def test_options_of_the_other_method(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+    done = run("fit", "x.npy", "--rank", "2", "-o", "m.npz", *arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "m.npz").exists()
+
+
+def test_iterations_need_a_dense_array(tmp_path: Path) -> None:
+    (tmp_path / "x.tns").write_text("1 1 3.0\n2 4 1.0\n")
+    done = run("fit", "x.tns", "--method", "ntd", "--rank", "2", cwd=tmp_path)
+    assert (done.returncode, "needs an array in memory" in done.stderr) == (1, True)
 
 
 def test_info_and_expand(tmp_path: Path, counts: Counts) -> None:
@@ -215,6 +294,7 @@ def test_ranks(tmp_path: Path, counts: Counts) -> None:
 
 @pytest.mark.usefixtures("counts")
 def test_compare(tmp_path: Path) -> None:
+    pytest.importorskip("tensorly")
     done = run("compare", "x.npy", "--rank", "3,3,2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for method in ("LTR, clusters", "ntd, KL", "TensorLy, HALS"):
@@ -231,16 +311,14 @@ def test_compare(tmp_path: Path) -> None:
         (("expand", "m.npz", "-o", "no/y.npy"), 1, "there is no folder"),
         (("expand", "m.npz", "-o", "y.npy", "--dtype", "int8"), 1, "dtype: cannot use 'int8'; give float32 or float64"),
         (("ranks", "none.npy"), 1, "there is no file none.npy"),
-        (("ranks", "x.npy", "--retain", "2"), 2, "2.0 is no share; give numbers above 0, up to 1"),
+        (("ranks", "x.npy", "--retain", "2"), 2, "2.0 is not a share; give numbers above 0, up to 1"),
         (("compare", "x.npy"), 2, "--rank"),
-        (("compare", "x.npy", "--rank", "99"), 1, "mode 0: rank 99 is larger than its size 12"),
+        (("compare", "x.npy", "--rank", "99,1,1"), 1, "mode 0: rank 99 is larger than its size 12"),
         (("reduce", "x.npy", "--rank", "2", "--retain", "0.5"), 1, "contradict each other"),
         (("reduce", "x.npy", "--rank", "2", "--variant", "printed"), 2, "'printed'"),
     ],
 )
-def test_more_that_goes_wrong(
-    tmp_path: Path, counts: Counts, arguments: tuple[str, ...], code: int, message: str
-) -> None:
+def test_more_errors(tmp_path: Path, counts: Counts, arguments: tuple[str, ...], code: int, message: str) -> None:
     tk.ltr(counts, 2).save(tmp_path / "m.npz")
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == code
@@ -250,6 +328,7 @@ def test_more_that_goes_wrong(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
 def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     """Ctrl-C while a large tensor is written."""
     model = tk.BlockTucker(np.ones((1, 1)), tk.Partition.uniform((40_000, 40_000), 1), [np.full(40_000, 1 / 200)] * 2)
@@ -258,12 +337,13 @@ def test_an_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
     with subprocess.Popen(
         [program, "expand", "m.npz", "-o", "y.npy"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
     ) as running:
-        while not list(tmp_path.glob(".*.tmp")) and running.poll() is None:
+        pages = Path(f"/proc/{running.pid}/statm")  # many only once the tensor is written: an import may lose Ctrl-C
+        while running.poll() is None and int(pages.read_text().split()[1]) < 1 << 16:
             time.sleep(0.01)
         running.send_signal(signal.SIGINT)
         _, errors = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert errors == "tucket: interrupted; no file is left half written\n"
+    assert errors == "tucket: interrupted; no incomplete file is left\n"
     assert [path.name for path in tmp_path.iterdir()] == ["m.npz"]
 
 
@@ -286,15 +366,15 @@ def test_report(tmp_path: Path, counts: Counts) -> None:
 
 
 def test_nothing_that_matters_is_overwritten(tmp_path: Path, counts: Counts) -> None:
-    """Not the data, no device, no other run's model; a link stays one, and permissions stay."""
+    """Neither the data, nor a device, nor the model of another run; links and permissions stay."""
     done = run("reduce", "x.npy", "--rank", "2", "-o", "x.npy", cwd=tmp_path)
-    assert (done.returncode, "it is what is read, and would be lost" in done.stderr) == (1, True)
+    assert (done.returncode, "it is the input, and would be lost" in done.stderr) == (1, True)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), counts)
     os.mkfifo(tmp_path / "pipe")
     tk.ltr(counts, 2).save(tmp_path / "m.npz")
     for arguments in (("reduce", "x.npy", "--rank", "2", "-o", "pipe"), ("expand", "m.npz", "-o", "pipe")):
         done = run(*arguments, cwd=tmp_path)
-        assert (done.returncode, "it is no regular file" in done.stderr) == (1, True)
+        assert (done.returncode, "it is not a regular file" in done.stderr) == (1, True)
     assert (tmp_path / "pipe").is_fifo()
     for name in ("run.2024.01.npy", "run.2024.02.npy"):
         np.save(tmp_path / name, counts)
@@ -320,7 +400,7 @@ def test_models_and_curves_of_statistics(tmp_path: Path, counts: Counts) -> None
     assert rows[0]["rank"] == list(tk.information_curve(statistics).retain(0.05).rank)
     done = run("ranks", "s.npz", "--retain", "0.99", "0.05", cwd=tmp_path)
     assert done.returncode == 0
-    assert "The finest model that was looked at, of rank 6 x 5 x 4, keeps" in done.stdout
+    assert "The finest model considered has rank 6 x 5 x 4 and keeps" in done.stdout
     assert run("compare", "s.npz", "--rank", "2", cwd=tmp_path).returncode == 1
 
 

@@ -1,4 +1,4 @@
-"""The transformer of scikit-learn's: its contract for matrices, and ours for tensors."""
+"""The scikit-learn transformer: the contract of scikit-learn for matrices, and ours for tensors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
+import oracles
+import tucket as tk
+from strategies import tensors
+
+pytest.importorskip("sklearn")
+
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -17,10 +24,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-
-import oracles
-import tucket as tk
-from strategies import tensors
 
 
 @parametrize_with_checks([tk.LTR(), tk.LTR(rank=2, blocks="random", random_state=0)])  # type: ignore[untyped-decorator]
@@ -80,7 +83,7 @@ def test_partial_fit_adds_data(images: NDArray[np.float64]) -> None:
     np.testing.assert_allclose(parts.transform(images), whole.transform(images))
 
 
-def test_tools_of_scikit_learn(images: NDArray[np.float64]) -> None:
+def test_scikit_learn_tools(images: NDArray[np.float64]) -> None:
     model = tk.LTR((None, 3, 3), random_state=0)
     assert clone(model).get_params() == model.get_params()
     model.fit(images)

@@ -24,20 +24,18 @@ QUIET = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Start Debian's Chromium, without a window."""
+    """Start Chromium without a window."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("no Chromium; install it, on Debian with: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=program, args=QUIET)
         yield started
         started.close()
 
 
 class Opened:
-    """A page, what it has asked for, and what has gone wrong in it."""
+    """A page, its requests and its errors."""
 
     def __init__(self, browser: Any, path: Path, **how: Any) -> None:
         self.context = browser.new_context(**how)
@@ -79,8 +77,8 @@ def pictures() -> NDArray[np.uint8]:
     return np.moveaxis(np.array(waves), 1, 3).astype(np.uint8)
 
 
-def test_the_slider_tells_what_every_coarser_model_is(browser: Any, tmp_path: Path, pictures: Any) -> None:
-    """Rank, parameters, divergence and share, each as Python has them from the data."""
+def test_slider_shows_every_coarser_model(browser: Any, tmp_path: Path, pictures: Any) -> None:
+    """Rank, parameters, divergence and share equal those that Python computes from the data."""
     model = tk.ltr(pictures, (3, 8, 9, 3), blocks="segments")
     write_report(tmp_path / "page.html", model, pictures, title="Three <pictures> & more")
     opened = Opened(browser, tmp_path / "page.html")
@@ -102,7 +100,7 @@ def test_the_slider_tells_what_every_coarser_model_is(browser: Any, tmp_path: Pa
     original = opened.pixels("original")
     assert np.abs(original.astype(float) - 255 * (pictures[0] / pictures.max())).max() <= 1
     opened.page.select_option("#slice", "2")
-    opened.page.check("#turned")
+    opened.page.check("#transpose")
     turned = opened.pixels("original").transpose(1, 0, 2)
     assert np.abs(turned.astype(float) - 255 * (pictures[2] / pictures.max())).max() <= 1
     assert opened.wrong == []
@@ -161,7 +159,7 @@ def test_faces(browser: Any, tmp_path: Path, data: Path) -> None:
 
 def test_bad_calls(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((6, 5, 4))
-    with pytest.raises(TypeError, match="model: got a Tucker; a report is about blocks"):
+    with pytest.raises(TypeError, match="model: got a Tucker, which has no blocks"):
         make_report(tk.ntd(x, 2).model)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=re.escape("x has shape (6, 5), but the model is of shape (6, 5, 4)")):
         write_report(tmp_path / "page.html", tk.ltr(x, 2), x[..., 0])

@@ -39,7 +39,7 @@ def test_every_kernel_is_compiled_for_a_gpu(loads: dict[str, dict[str, int]]) ->
         "float32",
         "float32, units of 8",
         "float32, gaps",
-        "float32, a band",
+        "float32, in batches",
         "float16",
         "bfloat16",
         "float64",

@@ -16,15 +16,14 @@ import tucket as tk
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tucket.decomposition.data.dense import Data  # noqa: E402
-from tucket.kernels import foreign  # noqa: E402
+from tucket.decomposition.data import DenseData  # noqa: E402
 from tucket.kernels import numpy as plain  # noqa: E402
-from tucket.kernels.gpu import found as found_there  # noqa: E402
+from tucket.kernels.gpu import layout as layouts  # noqa: E402
 from tucket.kernels.gpu import passes as kernels  # noqa: E402
-from tucket.kernels.gpu import plan as plans  # noqa: E402
 from tucket.kernels.gpu import recorded as recordings  # noqa: E402
 from tucket.kernels.gpu.recorded import Recorded, recording_of  # noqa: E402
-from tucket.models.making import _is_kept  # noqa: E402
+from tucket.kernels.gpu.sums import FLOAT64  # noqa: E402
+from tucket.projection.on_device import _is_kept  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
@@ -91,7 +90,7 @@ def test_every_layout(shape: tuple[int, ...], rank: tuple[int, ...], layout: str
     for partition in partitions(shape, rank, rng):
         tensor = lay(draw(shape, "f8", rng), layout)
         x = np.array(tensor.cpu())
-        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition.modes, 2.0), 1e-13)
+        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition, 2.0), 1e-13)
         model = tk.ltr(x, blocks=partition)
         out = lay(np.full(shape, -1.0), "Fortran" if layout == "Fortran" else "C")
         kernels.write(out, model.core, partition, model.weights)
@@ -116,7 +115,7 @@ def test_every_type(dtype: str) -> None:
         tensor = tensor.to(getattr(torch, dtype))
         x = np.array(tensor.to(torch.float64).cpu())
     partition = tk.Partition.uniform(x.shape, (2, 2, 7))
-    expected = plain.block_sums(x.astype(np.float64), partition.modes, 1.0)
+    expected = plain.block_sums(x.astype(np.float64), partition, 1.0)
     exact = np.dtype("f8" if dtype in ("bfloat16", "bool") else dtype).kind in "iu"
     same_sums(kernels.block_sums(tensor, partition, None), expected._replace(moments=None), 0 if exact else 1e-6)
     same_sums(kernels.block_sums(tensor, partition, 1.0), expected, 1e-5)
@@ -136,12 +135,12 @@ def test_sums_for_a_divergence() -> None:
             weights[0] *= 1.5  # no longer shares of a block
             core /= 1.5
             tensor = torch.from_numpy(x.copy()).to(DEVICE)
-            found, low, total, _ = kernels.divergence(tensor, partition, core, weights, found_there.WIDE).tolist()
+            found, low, total, _ = kernels.divergence(tensor, partition, core, weights, FLOAT64).tolist()
             assert low == 0
             assert total == pytest.approx(x.sum())
             assert found == pytest.approx(model.kl(x), rel=1e-9)
             tensor[2, 3, 40] = -scale
-            assert kernels.divergence(tensor, partition, core, weights, found_there.WIDE)[1] == -scale
+            assert kernels.divergence(tensor, partition, core, weights, FLOAT64)[1] == -scale
 
 
 @pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf, -np.inf])
@@ -212,8 +211,8 @@ def test_modes_that_know_hardly_anything_of_each_other(dtype: str) -> None:
     x = x.astype(dtype)
     partition = tk.Partition.uniform(x.shape, 1)
     found = kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 2.0**14)
-    expected = plain.block_sums(x.astype(np.float64), partition.modes, 2.0**14)
-    assert not found.is_rough
+    expected = plain.block_sums(x.astype(np.float64), partition, 2.0**14)
+    assert not found.low_precision
     assert found.moments is not None
     assert expected.moments is not None
     assert found.moments.v_log_v == pytest.approx(expected.moments.v_log_v, rel=1e-13)
@@ -226,7 +225,7 @@ def test_logarithms_of_the_smallest_numbers(dtype: str, scale: float) -> None:
     tensor = torch.from_numpy(x).to(DEVICE)
     for unit in (1.0, 2.0 ** max(-1022, round(float(np.log2(scale))))):
         found = kernels.block_sums(tensor, partition, unit).moments
-        expected = plain.block_sums(x.astype(np.float64), partition.modes, unit).moments
+        expected = plain.block_sums(x.astype(np.float64), partition, unit).moments
         assert found is not None
         assert expected is not None
         assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-5, abs=0)
@@ -243,19 +242,19 @@ def test_the_divergence_of_a_model_far_below_is_exact(dtype: str, scale: float, 
     tensor = torch.from_numpy(x).to(DEVICE)
     assert kernels.divergence_of(tensor, model.partition, core, weights) == pytest.approx(model.kl(x), rel=1e-6)
     found = kernels.block_sums(tensor, model.partition, far).moments
-    expected = plain.block_sums(x.astype(np.float64), model.partition.modes, far).moments
+    expected = plain.block_sums(x.astype(np.float64), model.partition, far).moments
     assert found is not None
     assert expected is not None
     assert found.v_log_v == pytest.approx(expected.v_log_v, rel=1e-6)
 
 
 def test_few_rows_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "on_gpu", lambda x: x)
-    monkeypatch.setattr(plans, "ROWS", 10)
-    assert foreign.piece_of(torch.empty((30, 600), device=DEVICE), 1 << 33) == 6000
-    assert foreign.piece_of(torch.empty((10, 600), device=DEVICE), 1 << 33) == 1 << 33
-    assert foreign.piece_of(torch.empty((40, 5, 20), device=DEVICE)[..., :3], 1 << 33) == 30
-    assert foreign.piece_of(torch.empty((40, 600), device=DEVICE), 1000) == 1000
+    monkeypatch.setattr(kernels, "PASS_ROWS", 10)
+    assert kernels.piece_entries(torch.empty((30, 600), device=DEVICE)) == 6000
+    assert kernels.piece_entries(torch.empty((10, 600), device=DEVICE)) == 1 << 33
+    assert kernels.piece_entries(torch.empty((40, 5, 20), device=DEVICE)[..., :3]) == 30
+    monkeypatch.setattr(kernels, "PIECE_ENTRIES", 1000)
+    assert kernels.piece_entries(torch.empty((40, 600), device=DEVICE)) == 1000
 
 
 def test_tiny_numbers() -> None:
@@ -263,7 +262,7 @@ def test_tiny_numbers() -> None:
     partition = tk.Partition.uniform(x.shape, 2)
     same_sums(
         kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, 1e-200),
-        plain.block_sums(x, partition.modes, 1e-200),
+        plain.block_sums(x, partition, 1e-200),
         1e-12,
     )
     x[1, 2] = -1e-250
@@ -271,16 +270,16 @@ def test_tiny_numbers() -> None:
 
 
 CONSTANTS = {
-    "ROW": (1, 4, 16, 64, 512),
-    "LONG": (8, 64, 1 << 14),
-    "LONGEST": (32, 1 << 24),
-    "NARROW": (2, 16),
-    "CHUNK": (1, 2, 8, 512),
-    "CHUNKS": (1, 8, 1 << 14),
-    "PIECE": (1, 8, 1024),
-    "SHORT": (1, 8),
-    "WIDE": (2, 8, 128),
-    "ROOM": (16, 256, 1 << 25),
+    "ROW_COLUMNS": (1, 4, 16, 64, 512),
+    "LONG_COLUMNS": (8, 64, 1 << 14),
+    "LONGEST_COLUMNS": (32, 1 << 24),
+    "NARROW_COLUMNS": (2, 16),
+    "CHUNK_ROWS": (1, 2, 8, 512),
+    "FULL_CHUNKS": (1, 8, 1 << 14),
+    "PIECE_COLUMNS": (1, 8, 1024),
+    "SHORT_CHUNK_ROWS": (1, 8),
+    "WIDE_BLOCK_COLUMNS": (2, 8, 128),
+    "TABLE_ENTRIES": (16, 256, 1 << 25),
 }
 
 
@@ -288,7 +287,7 @@ CONSTANTS = {
 @settings(max_examples=40)
 @given(st.data())
 def test_nothing_beside_a_tensor_is_read_or_written(data: st.DataObject) -> None:
-    """Tensors that lie anyhow amid numbers that are none, and memory that is full of them, under plans of all kinds."""
+    """Tensors that lie anyhow amid numbers that are none, and memory that is full of them, in layouts of all kinds."""
     shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 5, 8, 16]), min_size=1, max_size=4)))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     steps, pads = rng.choice([1, 1, 2, 3], len(shape)), rng.choice([0, 0, 1, 2], len(shape))
@@ -302,12 +301,12 @@ def test_nothing_beside_a_tensor_is_read_or_written(data: st.DataObject) -> None
     empty, empty_like = torch.empty, torch.empty_like
     with pytest.MonkeyPatch.context() as patch:
         for name, values in CONSTANTS.items():
-            patch.setattr(plans, name, data.draw(st.sampled_from(values)))
-        patch.setattr(kernels, "ROOM", plans.ROOM)
-        patch.setattr(plans, "_plans", {})
+            patch.setattr(layouts, name, data.draw(st.sampled_from(values)))
+        patch.setattr(kernels, "TABLE_ENTRIES", layouts.TABLE_ENTRIES)
+        patch.setattr(layouts, "_layouts", {})
         patch.setattr(torch, "empty", lambda *given, **told: spoiled(empty(*given, **told)))
         patch.setattr(torch, "empty_like", lambda *given, **told: spoiled(empty_like(*given, **told)))
-        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition.modes, 2.0), 1e-12)
+        same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition, 2.0), 1e-12)
         model = tk.ltr(x, blocks=partition)
         residual, norm, _ = kernels.residual(tensor, model.core, partition, model.weights)
         expected = ((x - model.to_tensor()) ** 2).sum(), (x**2).sum()
@@ -325,21 +324,21 @@ def spoiled(tensor: Any) -> Any:
 
 
 def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_plans", {})
-    made = plans.Plan
+    monkeypatch.setattr(layouts, "_layouts", {})
+    made = layouts.Layout
 
     class Many(made):  # type: ignore[misc, valid-type]
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self.seen: Any = self.seen._replace(far=True)
-            self.rows.many, self.rows.sorted = True, self.rows.sorted.to(torch.int64)
+            self.view: Any = self.view._replace(int64_columns=True)
+            self.rows.int64, self.rows.sorted = True, self.rows.sorted.to(torch.int64)
 
-    monkeypatch.setattr(plans, "Plan", Many)
+    monkeypatch.setattr(layouts, "Layout", Many)
     rng = np.random.default_rng(5)
     x = draw((5, 6, 30), "f8", rng)
     for partition in partitions(x.shape, (2, 3, 4), rng):
         tensor = torch.from_numpy(x).to(DEVICE)
-        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-13)
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition, 1.0), 1e-13)
         model = tk.ltr(x, blocks=partition)
         out = torch.zeros(x.shape, dtype=torch.float64, device=DEVICE)
         kernels.write(out, model.core, partition, model.weights)
@@ -349,27 +348,27 @@ def test_many_rows_are_counted_in_64_bits(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_narrow_tensors_have_short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "LONG", 200)
-    monkeypatch.setattr(plans, "LONGEST", 400)
-    assert plans.Rows.of((30, 16), (16, 1)).columns == 16
-    assert plans.Rows.of((10, 16), (16, 1)).columns == 160
-    assert plans.Rows.of((30, 10), (10, 1)).columns == 300
-    assert plans.Rows.of((60, 10), (10, 1)).columns == 10
+    monkeypatch.setattr(layouts, "LONG_COLUMNS", 200)
+    monkeypatch.setattr(layouts, "LONGEST_COLUMNS", 400)
+    assert layouts.RowView.of((30, 16), (16, 1)).columns == 16
+    assert layouts.RowView.of((10, 16), (16, 1)).columns == 160
+    assert layouts.RowView.of((30, 10), (10, 1)).columns == 300
+    assert layouts.RowView.of((60, 10), (10, 1)).columns == 10
 
 
 @pytest.mark.parametrize(("columns", "stride", "unit"), [(2000, 2000, 1), (1000, 1000, 8), (20, 26, 2), (999, 1000, 1)])
 def test_rows_are_read_in_units(columns: int, stride: int, unit: int) -> None:
-    assert plans.Rows.of((7, columns), (stride, 1)).unit == unit
+    assert layouts.RowView.of((7, columns), (stride, 1)).unit == unit
 
 
 def test_rows_that_are_cropped_are_read_in_units_too() -> None:
-    seen = plans.Rows.of((3, 7, 2000), (32000, 3200, 1))
-    assert seen.gaps
-    assert seen.unit == 16
+    view = layouts.RowView.of((3, 7, 2000), (32000, 3200, 1))
+    assert view.has_gaps
+    assert view.unit == 16
 
 
 def test_one_entry_may_be_a_long_row() -> None:
-    assert plans.Rows.of((3_000_000_000,), (0,)).far
+    assert layouts.RowView.of((3_000_000_000,), (0,)).int64_columns
 
 
 def test_what_float32_cannot_hold_is_noticed() -> None:
@@ -385,22 +384,22 @@ def test_what_float32_cannot_hold_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("shape", "rank"), [((3, 200), (2, 5)), ((9, 200), (9, 40)), ((6, 7, 5), (3, 7, 2)), ((300,), (2,))]
 )
-def test_sums_that_are_taken_band_by_band(
+def test_sums_that_are_taken_batch_by_batch(
     shape: tuple[int, ...], rank: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "ROOM", room)
-    monkeypatch.setattr(kernels, "ROOM", room)
-    monkeypatch.setattr(plans, "CHUNK", 1)
-    monkeypatch.setattr(plans, "ROW", 1)
-    monkeypatch.setattr(plans, "_plans", {})
+    monkeypatch.setattr(layouts, "TABLE_ENTRIES", room)
+    monkeypatch.setattr(kernels, "TABLE_ENTRIES", room)
+    monkeypatch.setattr(layouts, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(layouts, "ROW_COLUMNS", 1)
+    monkeypatch.setattr(layouts, "_layouts", {})
     rng = np.random.default_rng(2)
     x = draw(shape, "f8", rng)
     for partition in partitions(shape, rank, rng):
         tensor = torch.from_numpy(x.copy()).to(DEVICE)
-        plan = plans.plan_of(tensor, partition)
-        assert len(plan.bands) > 1 or room > 64 or len(shape) == 1
-        assert all(len(band.ends) == band.high - band.low + 1 for band in plan.bands)
-        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-12)
+        layout = layouts.layout_of(tensor, partition)
+        assert len(layout.batches) > 1 or room > 64 or len(shape) == 1
+        assert all(len(batch.ends) == batch.last_group - batch.first_group + 1 for batch in layout.batches)
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition, 1.0), 1e-12)
         core, weights, found = kernels.project(tensor, partition)
         assert found.is_fine()
         model = tk.ltr(x, blocks=partition)
@@ -420,25 +419,25 @@ def test_sums_that_are_taken_band_by_band(
 ROWS_FIRST = [((300,), (5,)), ((3, 200), (2, 3)), ((3, 2, 60), (3, 2, 1)), ((2, 3, 20, 9), (2, 3, 1, 2))]
 
 
-@pytest.mark.parametrize("layout", ["C", "every second", "cropped", "in bands"])
+@pytest.mark.parametrize("layout", ["C", "every second", "cropped", "in batches"])
 @pytest.mark.parametrize(("shape", "rank"), ROWS_FIRST)
 def test_rows_are_added_up_first_where_groups_are_small(
     shape: tuple[int, ...], rank: tuple[int, ...], layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if layout == "in bands":
-        monkeypatch.setattr(plans, "ROOM", 100)
-        monkeypatch.setattr(plans, "CHUNK", 1)
-    monkeypatch.setattr(plans, "PIECE", 64)
-    monkeypatch.setattr(plans, "WIDE", 8)
-    monkeypatch.setattr(plans, "_plans", {})
+    if layout == "in batches":
+        monkeypatch.setattr(layouts, "TABLE_ENTRIES", 100)
+        monkeypatch.setattr(layouts, "CHUNK_ROWS", 1)
+    monkeypatch.setattr(layouts, "PIECE_COLUMNS", 64)
+    monkeypatch.setattr(layouts, "WIDE_BLOCK_COLUMNS", 8)
+    monkeypatch.setattr(layouts, "_layouts", {})
     rng = np.random.default_rng(6)
     for dtype in ("f8", "u1") if layout == "C" else ("f8",):
         for partition in partitions(shape, rank, rng):
             tensor = lay(draw(shape, dtype, rng), layout)
             if layout == "C":
-                assert plans.plan_of(tensor, partition).rows_first is not None
+                assert layouts.layout_of(tensor, partition).row_sums_layout is not None
             x = np.array(tensor.cpu()).astype(np.float64)
-            expected = plain.block_sums(x, partition.modes, 2.0)
+            expected = plain.block_sums(x, partition, 2.0)
             same_sums(kernels.block_sums(tensor, partition, 2.0), expected, 1e-13 if dtype == "f8" else 1e-5)
             core, weights, _ = kernels.project(tensor, partition)
             model = tk.ltr(x, blocks=partition)
@@ -450,36 +449,36 @@ def test_rows_are_added_up_first_where_groups_are_small(
 def test_an_entry_below_0_is_noticed_where_rows_are_added_up_first() -> None:
     x = torch.ones((2, 9000), device=DEVICE)
     partition = tk.Partition.uniform((2, 9000), 2)
-    assert plans.plan_of(x, partition).rows_first is not None
+    assert layouts.layout_of(x, partition).row_sums_layout is not None
     assert not kernels.block_sums(x, partition, None).has_negative
     x[1, 8000] = -1
     assert kernels.block_sums(x, partition, None).has_negative
 
 
 def test_long_blocks_are_added_up_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "PIECE", 8)
-    monkeypatch.setattr(plans, "_plans", {})
+    monkeypatch.setattr(layouts, "PIECE_COLUMNS", 8)
+    monkeypatch.setattr(layouts, "_layouts", {})
     rng = np.random.default_rng(7)
     x = draw((20, 600), "f8", rng)
     for partition in partitions(x.shape, (2, 5), rng):
         tensor = torch.from_numpy(x).to(DEVICE)
-        plan = plans.plan_of(tensor, partition)
-        assert plan.rows_first is None
-        assert plan.columns.n_chunks > plan.columns.n_groups
-        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition.modes, 1.0), 1e-13)
+        layout = layouts.layout_of(tensor, partition)
+        assert layout.row_sums_layout is None
+        assert layout.columns.n_chunks > layout.columns.n_groups
+        same_sums(kernels.block_sums(tensor, partition, 1.0), plain.block_sums(x, partition, 1.0), 1e-13)
 
 
 def test_many_rows_make_longer_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "CHUNK", 4)
-    monkeypatch.setattr(plans, "CHUNKS", 2)
-    monkeypatch.setattr(plans, "_plans", {})
+    monkeypatch.setattr(layouts, "CHUNK_ROWS", 4)
+    monkeypatch.setattr(layouts, "FULL_CHUNKS", 2)
+    monkeypatch.setattr(layouts, "_layouts", {})
     rng = np.random.default_rng(3)
     x = draw((5, 6, 7), "f8", rng)
-    monkeypatch.setattr(plans, "ROW", 1)
+    monkeypatch.setattr(layouts, "ROW_COLUMNS", 1)
     for partition in partitions(x.shape, (2, 3, 2), rng):
         same_sums(
             kernels.block_sums(torch.from_numpy(x).to(DEVICE), partition, None),
-            plain.block_sums(x, partition.modes, None),
+            plain.block_sums(x, partition, None),
             1e-13,
         )
 
@@ -492,20 +491,20 @@ def test_the_same_sums_each_time() -> None:
     assert first.moments == second.moments
 
 
-def test_few_plans_are_kept() -> None:
+def test_few_layouts_are_kept() -> None:
     x = torch.ones((40, 3), device=DEVICE)
     for rank in range(1, 30):
         kernels.block_sums(x, tk.Partition.uniform((40, 3), (rank, 1)), None)
-    assert len(plans._plans) <= plans.PLANS
+    assert len(layouts._layouts) <= layouts.KEPT_LAYOUTS
 
 
-def test_plans_that_are_kept_are_not_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "_plans", {})
-    monkeypatch.setattr(plans, "ENTRIES", 500)
+def test_layouts_that_are_kept_are_not_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "_layouts", {})
+    monkeypatch.setattr(layouts, "KEPT_ENTRIES", 500)
     for size in (40, 50, 60, 2000, 70):
-        plan = plans.plan_of(torch.ones((size, 3), device=DEVICE), tk.Partition.uniform((size, 3), 2))
-        kept = list(plans._plans.values())
-        assert kept[-1] is plan
+        layout = layouts.layout_of(torch.ones((size, 3), device=DEVICE), tk.Partition.uniform((size, 3), 2))
+        kept = list(layouts._layouts.values())
+        assert kept[-1] is layout
         assert len(kept) == 1 or sum(each.size for each in kept) <= 500
     assert len(kept) == 1
 
@@ -516,7 +515,7 @@ def test_rows_descend_as_on_the_host(count: int, rank: int) -> None:
     core, targets, rows = rng.random((rank, 2 * rank)), rng.normal(size=(count, rank)), rng.random((count, rank))
     core[0] = 0 if rank > 1 else 1  # a component without mass stays as it is
     gram = core @ core.T
-    expected = Data(rows).descend_rows(targets, gram, rows, 30, 1e-6)
+    expected = DenseData(rows).descend_rows(targets, gram, rows, 30, 1e-6)
     there = [torch.from_numpy(array).to(DEVICE) for array in (targets, gram, rows)]
     found = kernels.descend_rows(there[0], there[1], there[2], 30, 1e-6).cpu().numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
@@ -544,7 +543,7 @@ def test_what_is_recorded_is_played_back() -> None:
 
 
 def test_recordings_are_kept_for_arrays_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "KEPT", 3)
+    monkeypatch.setattr(recordings, "KEPT_RECORDINGS", 3)
 
     def work(by: int, a: Any) -> tuple[Any, ...]:
         return (by * a,)
@@ -558,7 +557,7 @@ def test_recordings_are_kept_for_arrays_of_one_kind(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")
 def test_entries_of_recordings_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recordings, "ENTRIES", 100)
+    monkeypatch.setattr(recordings, "KEPT_ENTRIES", 100)
     for size in (20, 30, 60, 30):
         for _ in range(3):
             recording_of(lambda a: (3 * a,), (), torch.ones(size, device=DEVICE))
@@ -593,7 +592,7 @@ def test_models_of_tensors_of_one_shape_are_their_own(monkeypatch: pytest.Monkey
 
 def copied() -> int:
     """Return the bytes of all arrays that recordings keep."""
-    return sum(array.nbytes for each in recordings._kept.recordings.values() for array in each.given)
+    return sum(array.nbytes for each in recordings._kept.recordings.values() for array in each.inputs)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="only a GPU records")

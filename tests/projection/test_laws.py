@@ -24,7 +24,7 @@ Case = tuple[NDArray[Any], tk.Partition]
 def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run every law on both kernels, whatever the size of the tensor."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "LARGE", 0 if request.param == "numba" else 1 << 60)
+        patch.setattr(kernels, "COMPILED_ENTRIES", 0 if request.param == "numba" else 1 << 60)
         yield request.param
 
 

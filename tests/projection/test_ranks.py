@@ -80,7 +80,7 @@ def test_each_step_loses_least_for_a_parameter_saved(x: NDArray[Any]) -> None:
 
 
 def test_large_tensors_begin_with_fine_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "FINEST", 500)
+    monkeypatch.setattr(collecting, "FINE_CELLS", 500)
     x = np.random.default_rng(0).random((16, 12, 10))
     curve = tk.information_curve(x)
     assert math.prod(curve.joint[0].rank) <= 500
@@ -129,6 +129,7 @@ def test_statistics_serve_for_every_choice() -> None:
 
 
 def test_knee_table_and_text() -> None:
+    pytest.importorskip("pandas")
     rates = np.kron(np.random.default_rng(5).integers(1, 60, (3, 4)), np.ones((10, 10)))
     curve = tk.information_curve(np.random.default_rng(6).poisson(rates))
     assert curve.knee().rank == (3, 4)
@@ -139,10 +140,11 @@ def test_knee_table_and_text() -> None:
     assert "(3, 4)" in repr(curve)
 
 
-def test_progress_is_told() -> None:
-    seen: list[tuple[int, int]] = []
-    tk.information_curve(np.ones((4, 3)), callback=lambda done, of: seen.append((done, of)))
-    assert seen == [(step, 5) for step in range(6)]
+def test_steps_are_reported() -> None:
+    seen: list[tk.Step] = []
+    curve = tk.information_curve(np.add.outer([1, 2, 3, 9], [1, 1, 8]), callback=seen.append)
+    assert [step.iteration for step in seen] == list(range(1, 6))
+    assert [step.loss for step in seen] == [point.kl for point in curve.joint[1:]]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_progress_is_told() -> None:
         ({"max_parameters": 2.5}, r"max_parameters: got 2.5; give an int from 1"),
         ({"max_parameters": 9}, r"max_parameters: got 9, but the rank-1 model has 10; give at least that"),
         ({"retain": 0.9, "blocks": "uniform"}, r"blocks: a rank is chosen only for blocks that are searched for"),
-        ({"rank": "aic"}, r"mode 0: rank 'aic' is of type str; give an int from 1 to 2, or None"),
+        ({"rank": "aic"}, r"rank: unknown 'aic'; give one of 'mdl'"),
     ],
 )
 def test_bad_choices(arguments: dict[str, Any], message: str) -> None:

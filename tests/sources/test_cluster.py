@@ -194,7 +194,7 @@ def bad(x: Any, block_info: Any = None) -> Any:
     return x
 
 
-def test_bad_values_on_a_worker_are_told_with_their_place(client: Any) -> None:
+def test_bad_values_on_a_worker_are_refused_with_their_place(client: Any) -> None:
     assert client.status == "running"
     array = made_there(4).map_blocks(bad, dtype=np.float64)
     with pytest.raises(ValueError, match=r"x\[35, 4, 5\] is -1.5; every entry must be finite"):

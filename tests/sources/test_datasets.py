@@ -1,4 +1,4 @@
-"""Loaders of the paper's tensors: the files as they are given out, and what is wrong with others."""
+"""Loaders of the paper's tensors: the original files, and errors about others."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from threading import Thread
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from PIL import Image
 
 import tucket as tk
 from tucket.sources import datasets
+
+image = pytest.importorskip("PIL.Image")
+pytest.importorskip("pooch")
 
 
 def write_faces(root: Path, faces: NDArray[np.uint8]) -> Path:
     for number in range(400):
         file = root / f"s{number // 10 + 1}" / f"{number % 10 + 1}.pgm"
         file.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.ascontiguousarray(faces[:, :, number].T)).save(file)
+        image.fromarray(np.ascontiguousarray(faces[:, :, number].T)).save(file)
     return root
 
 
 def write_views(root: Path, views: NDArray[np.uint8]) -> Path:
     root.mkdir(parents=True)
     for number, view in enumerate(views.reshape(81, *views.shape[2:])):
-        Image.fromarray(view).save(root / f"input_Cam{number:03d}.png")
+        image.fromarray(view).save(root / f"input_Cam{number:03d}.png")
     return root
 
 
@@ -109,13 +111,13 @@ def test_download(faces: NDArray[np.uint8], views: NDArray[np.uint8], tmp_path: 
             tk.datasets.attface(cache, download=True, url=f"{address}/others.zip")
         with pytest.raises(ValueError, match="hash"):
             tk.datasets.lightfield(tmp_path, download=True, url=f"{address}/dino.zip", known_hash="sha256:" + "0" * 64)
-        with pytest.raises(ValueError, match="no zip archive"):
+        with pytest.raises(ValueError, match="got no zip archive"):
             tk.datasets.attface(cache, download=True, url=f"{address}/page.zip")
-    again = tk.datasets.lightfield(cache, download=True, url=f"{address}/dino.zip")  # nobody serves it any more
+    again = tk.datasets.lightfield(cache, download=True, url=f"{address}/dino.zip")  # without a server
     np.testing.assert_array_equal(again, views)
 
 
-def test_what_is_missing_is_told(views: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_named(views: NDArray[np.uint8], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUCKET_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match=r"attface: no path was given; .*att_faces\.zip.*Samaria"):
         tk.datasets.attface()
@@ -132,7 +134,7 @@ def test_what_is_missing_is_told(views: NDArray[np.uint8], tmp_path: Path, monke
     (scene / "input_Cam042.png").unlink()
     with pytest.raises(FileNotFoundError, match="input_Cam042"):
         tk.datasets.lightfield(scene)
-    Image.fromarray(views[0, 0, :3]).save(scene / "input_Cam042.png")
+    image.fromarray(views[0, 0, :3]).save(scene / "input_Cam042.png")
     with pytest.raises(ValueError, match=r"input_Cam042.png holds uint8 of shape \(3, 7, 3\), not uint8 of shape \(5,"):
         tk.datasets.lightfield(scene)
 
@@ -140,7 +142,7 @@ def test_what_is_missing_is_told(views: NDArray[np.uint8], tmp_path: Path, monke
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04garbage", b"garbage"])
 def test_files_that_are_no_archive(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "faces.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"faces\.npz is no \.npz with an array named tensor"):
+    with pytest.raises(ValueError, match=r"faces\.npz is not an \.npz file with an array named tensor"):
         datasets.attface(tmp_path / "faces.npz")
 
 

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tucket as tk
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 MAKERS: list[Callable[[dict[str, Any]], Any]] = [pd.DataFrame, pl.DataFrame, pa.table]
 
@@ -193,7 +194,7 @@ def test_the_model_knows_the_labels(tmp_path: Path) -> None:
             "row 1 of column 'v' of the table is missing",
         ),
         ({"a": [1], "v": ["x"]}, {"modes": ["a"], "value": "v"}, "column 'v' of the table is of"),
-        ({"a": [1]}, {"modes": ["a"], "bins": {"b": 3}}, "bins: 'b' is no mode; the modes are 'a'"),
+        ({"a": [1]}, {"modes": ["a"], "bins": {"b": 3}}, "bins: 'b' is not a mode; the modes are 'a'"),
         ({"a": [1]}, {"modes": ["a"], "bins": {"a": "1h"}}, "bins: column 'a' is of int64; only times"),
         ({"a": ["x"]}, {"modes": ["a"], "bins": {"a": 3}}, "only numbers can be cut by numbers"),
         ({"a": [1]}, {"modes": ["a"], "bins": {"a": "1 fortnight"}}, "bins: column 'a' cannot be cut by '1 fortnight'"),
@@ -207,7 +208,7 @@ def test_bad_tables(frame: dict[str, Any], how: dict[str, Any], message: str) ->
         tk.from_table(pa.table(frame), **how)
 
 
-def test_bad_values_are_told_with_their_place() -> None:
+def test_bad_values_are_refused_with_their_place() -> None:
     frame = pd.DataFrame({"a": ["x", "y", "y"], "b": [0, 1, 2], "v": [1.0, 1.0, -2.0]})
     with pytest.raises(ValueError, match=r"x\[1, 2\] is -2.0; every entry"):
         tk.ltr(tk.from_table(frame, ["a", "b"], "v"), 1)
@@ -260,3 +261,74 @@ def test_numbers_that_are_none() -> None:
         tk.from_table(pd.DataFrame({"i": [0.0, 1, np.inf]}), ["i"], bins={"i": 3})
     count: Any = np.int64(4)
     assert tk.from_table(pd.DataFrame({"i": [0.0, 1]}), ["i"], bins={"i": count}).shape == (4,)
+
+
+def write_rows(path: Path, rows: dict[str, Any]) -> None:
+    if path.suffix == ".csv":
+        pd.DataFrame(rows).to_csv(path, index=False)
+    else:
+        pq.write_table(pa.table(rows), path)
+
+
+def times(*days: str) -> list[datetime.datetime]:
+    return [datetime.datetime.fromisoformat(day) for day in days]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("before", "after", "bins", "message"),
+    [
+        (times("2024-05-01", "2024-05-03"), times("2024-05-04"), "1d", "2024-05-04.* (2024-05-01 to 2024-05-03)"),
+        (times("2024-05-01", "2024-05-03"), times("2024-04-30"), "1d", "2024-04-30.* (2024-05-01 to 2024-05-03)"),
+        (times("2024-05-01", "2024-05-03"), times("1700-01-01"), "1s", "1700-01-01.* (2024-05-01T00:00:00 to 2024"),
+        (["ann", "bob"], ["cho"], None, "cho, .* (2 values)"),
+        ([3, 5], [7], None, "7, .* (2 values)"),
+        ([3, 5], [4_000_000_000], None, "4000000000, .* (2 values)"),
+        ([1.5, 2.5], [2.75], 4, "2.75, .* (1.5 to 2.5)"),
+        ([1.5, 2.5], [-1e300], 4, "-1e+300, .* (1.5 to 2.5)"),
+        ([1.5, 2.5], [9.5], [0, 2, 4], "9.5, .* (0.0 to 4.0)"),
+    ],
+)
+def test_values_that_come_after_opening_are_refused(
+    suffix: str, before: list[Any], after: list[Any], bins: Any, message: str, tmp_path: Path
+) -> None:
+    """Files are read again for each pass: an index outside the shape would be written out of bounds."""
+    path = tmp_path / f"rows.{suffix}"
+    write_rows(path, {"key": before, "other": ["x"] * 2})
+    source = tk.open(path, modes=["other", "key"], bins={} if bins is None else {"key": bins})
+    model = tk.ltr(source, 1)
+    write_rows(path, {"key": [*before, before[0]], "other": ["x"] * 3})
+    assert tk.collect(source, 1).total == 3  # a value that was there
+    write_rows(path, {"key": [*before, *after], "other": ["x"] * 3})
+    start, end = map(re.escape, message.split(".*"))
+    pattern = f"row 2 of column 'key' of .*rows.{suffix} is {start}.*outside what was there when it was opened{end}"
+    calls: list[Callable[[], Any]] = [
+        lambda: tk.collect(source, None),
+        lambda: tk.collect(source, 1, moments=True),
+        lambda: tk.ltr(source, 1),
+        lambda: model.kl(source),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=pattern):
+            call()
+    assert tk.open(path, modes=["key"]).shape[0] == len({*before, *after})
+
+
+def test_categories_and_types_that_come_after_opening_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"k": pa.array(["x", "y"]).dictionary_encode()}), path)
+    source = tk.from_parquet(path, ["k"])
+    pq.write_table(pa.table({"k": pa.array(["z", "y", "x"]).dictionary_encode()}), path)
+    with pytest.raises(ValueError, match=r"row 0 of column 'k' of .*rows.parquet is z, outside .* \(2 values\)"):
+        tk.collect(source, 1)
+    pq.write_table(pa.table({"k": pa.DictionaryArray.from_arrays([0, 2], ["x", "z", "y"])}), path)
+    assert dense(source).tolist() == [1, 1]  # z is a category without a row
+    pq.write_table(pa.table({"k": [1, 2]}), path)
+    with pytest.raises(ValueError, match=r"column 'k' of .*rows.parquet has changed since it was opened"):
+        tk.collect(source, 1)
+    path = tmp_path / "rows.csv"
+    path.write_text("k,v\n1,2\n3,4\n")
+    source = tk.open(path, modes=["k"], value="v")  # type: ignore[assignment]
+    path.write_text("k,v\n1,2\n3,4\n5\n")
+    with pytest.raises(ValueError, match=r"rows.csv cannot be read: CSV parse error: .*Expected 2 columns"):
+        tk.collect(source, 1)

@@ -1,4 +1,4 @@
-"""Archives on disk: npz files of plain arrays, written whole or not at all, never unpickled."""
+"""Saved models and statistics: npz files of plain arrays, written atomically and never unpickled."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ Built = TypeVar("Built")
 FORMAT = "tucket"
 VERSION = 1
 
-DAMAGE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
-"""What NumPy and zipfile raise, beside errors of their own, on files that are not what they say."""
+NPZ_ERRORS = (
+    AttributeError, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What `numpy.load` raises on files that are damaged or of another kind."""
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Return where a file is to be written, through links; refuse what could not be replaced by one."""
-    target = Path(path).resolve()  # a link stays one
+    """Return the file that a path leads to, or refuse a path that cannot be written."""
+    target = Path(path).resolve()  # so that a link stays a link
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {path}: it is a folder; give a file name in it")
     if target.exists() and not target.is_file():
-        raise ValueError(f"cannot write {path}: it is no regular file, and would be replaced by one; give another name")
+        raise ValueError(f"cannot write {path}: it is not a regular file; give another name")
     return target
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary name beside a path, and rename it in the end: a reader sees all or nothing."""
+    """Give a temporary file next to a path, and rename it in the end, so that readers see all of it or nothing."""
     target = check_target(path)
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
@@ -53,7 +56,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays, whole or not at all."""
+    """Write arrays atomically."""
     header = {"format": np.array(FORMAT), "version": np.array(VERSION), "kind": np.array(kind)}
     with replacing(path) as temporary, temporary.open("xb") as file:
         np.savez(file, allow_pickle=False, **header, **arrays)
@@ -62,16 +65,16 @@ def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Return what an archive holds, or None where the file is no archive of tucket's."""
+    """Return what kind of object an archive holds, or None for other files."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return str(archive["kind"].item()) if archive["format"].item() == FORMAT else None
-    except (*DAMAGE, TypeError, zipfile.BadZipFile):
+    except NPZ_ERRORS:
         return None
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Return the kind and the arrays of an archive; refuse any other file, saying what is wrong with it."""
+    """Return the kind and the arrays of an archive, or say what is wrong with the file."""
     with Path(path).open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not a tucket file, or is truncated; give one written by save")
@@ -79,7 +82,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
-        except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
+        except NPZ_ERRORS as error:
             raise ValueError(f"{path} is damaged, or holds Python objects, which are never read ({error})") from error
     try:
         form, version, kind = (arrays.pop(name).item() for name in ("format", "version", "kind"))
@@ -89,7 +92,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
         raise ValueError(f"{path} is not a tucket file: its header is missing; give one written by save")
     if version > VERSION:
         raise ValueError(
-            f"{path} is of format version {version}, and this tucket reads up to {VERSION}; upgrade tucket"
+            f"{path} has format version {version}, and this tucket reads versions up to {VERSION}; upgrade tucket"
         )
     return kind, arrays
 
@@ -100,10 +103,10 @@ def build(
     make: Callable[[dict[str, NDArray[Any]]], Built],
     arrays: dict[str, NDArray[Any]],
 ) -> Built:
-    """Make something of the arrays of an archive, naming the file in whatever is wrong with them."""
+    """Build an object from the arrays of an archive, and name the file in any error."""
     try:
         return make(arrays)
     except KeyError as error:
-        raise ValueError(f"{path} is not a whole {what}: {error} is missing") from None
+        raise ValueError(f"{path} is not a complete {what}: {error} is missing") from None
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a valid {what}: {error}") from error

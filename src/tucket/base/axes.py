@@ -1,4 +1,4 @@
-"""What the modes of a tensor and their indices are called."""
+"""Names of the modes of a tensor, and labels of their indices."""
 
 from __future__ import annotations
 
@@ -9,16 +9,39 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.base.blocks import as_index, frozen
+from tucket.base.checks import as_index, frozen
 
-__all__ = ["Axes", "by_mode", "find_mode", "mode_names"]
+__all__ = ["Axes", "by_mode", "find_mode", "mode_names", "name_modes"]
 
 Mode = int | str
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axes:
-    """A name for each mode, and a label for each of its indices where they have some.
+    """A name for each mode, and labels for the indices of some.
+
+    Parameters
+    ----------
+    names : iterable
+        The name of each mode, as a string or anything that can be made one.
+    labels : iterable of array-like or None, optional
+        For each mode, one label per index, or None. Labels are numbers, times or strings; others become strings.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The names.
+    labels : tuple of numpy.ndarray or None
+        The labels.
+
+    Raises
+    ------
+    ValueError
+        If two modes have the same name, or the labels do not fit the names.
+
+    See Also
+    --------
+    from_entries, from_table : Sparse tensors with named modes.
 
     Examples
     --------
@@ -33,14 +56,14 @@ class Axes:
     labels: tuple[NDArray[Any] | None, ...]
 
     def __init__(self, names: Iterable[object], labels: Iterable[ArrayLike | None] | None = None) -> None:
-        called = tuple(map(str, names))
-        if len(set(called)) < len(called):
-            double = next(name for name in called if called.count(name) > 1)
-            raise ValueError(f"modes: {double!r} names two modes; give each a name of its own")
-        given = (None,) * len(called) if labels is None else tuple(labels)
-        if len(given) != len(called):
-            raise ValueError(f"labels: got {len(given)} for {len(called)} modes; give one sequence a mode, or None")
-        object.__setattr__(self, "names", called)
+        strings = tuple(map(str, names))
+        if len(set(strings)) < len(strings):
+            twice = next(name for name in strings if strings.count(name) > 1)
+            raise ValueError(f"modes: {twice!r} names two modes; give each a name of its own")
+        given = (None,) * len(strings) if labels is None else tuple(labels)
+        if len(given) != len(strings):
+            raise ValueError(f"labels: got {len(given)} for {len(strings)} modes; give one sequence or None per mode")
+        object.__setattr__(self, "names", strings)
         object.__setattr__(self, "labels", tuple(map(_as_labels, given)))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,26 +73,26 @@ class Axes:
     def of(
         cls, names: Iterable[object] | None, labels: Iterable[ArrayLike | None] | None, shape: Sequence[int]
     ) -> Self:
-        """Make axes for a shape, which they must fit; modes without a name are called by their number."""
+        """Return axes that fit a shape; by default, names are the numbers of the modes."""
         axes = cls(range(len(shape)) if names is None else names, labels)
         return axes.check(tuple(shape))
 
     def check(self, shape: tuple[int, ...]) -> Self:
-        """Return these axes if they fit a shape."""
+        """Return these axes if they fit a shape, or raise."""
         if len(self.names) != len(shape):
-            raise ValueError(f"modes: got {len(self.names)} names, {self.names}, for shape {shape}; give one a mode")
+            raise ValueError(f"modes: got {len(self.names)} names, {self.names}, for shape {shape}; give one per mode")
         for name, labels, size in zip(self.names, self.labels, shape):
             if labels is not None and len(labels) != size:
-                raise ValueError(f"mode {name!r}: got {len(labels)} labels for {size} indices; give one an index")
+                raise ValueError(f"mode {name!r}: got {len(labels)} labels for {size} indices; give one per index")
         return self
 
     def append(self, other: Axes, mode: int) -> Axes:
-        """Return the axes of two tensors one after the other along a mode."""
+        """Return the axes of two tensors that follow each other along a mode."""
         if self.names != other.names:
             raise ValueError(f"the modes are called {self.names} and {other.names}; give tensors of the same modes")
         for k, (ours, theirs) in enumerate(zip(self.labels, other.labels)):
             if k != mode and not _same_labels(ours, theirs):
-                raise ValueError(f"mode {self.names[k]!r}: the labels of its indices differ; give tensors of the same")
+                raise ValueError(f"mode {self.names[k]!r}: its labels differ; give tensors with the same labels")
         first, second = self.labels[mode], other.labels[mode]
         joined = None if first is None or second is None else np.concatenate((first, second))
         return Axes(self.names, (*self.labels[:mode], joined, *self.labels[mode + 1 :]))
@@ -87,21 +110,49 @@ class Axes:
         return f"Axes({', '.join(parts)})"
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return what is saved."""
+        """Return the arrays to save."""
         labels = {f"axis_{mode}": each for mode, each in enumerate(self.labels) if each is not None}
         return {"names": np.array(self.names), **labels}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Axes | None:
-        """Build axes of what was saved, if any were."""
+        """Build axes from saved arrays, if there are some."""
         if "names" not in arrays:
             return None
         names = np.atleast_1d(arrays["names"]).tolist()
         return cls(names, [arrays.get(f"axis_{mode}") for mode in range(len(names))])
 
 
+def name_modes(
+    axes: Axes | None,
+    names: Iterable[object] | None,
+    labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None,
+    shape: tuple[int, ...],
+) -> Axes | None:
+    """Return axes with the names and labels that the user gave for data that have none of their own.
+
+    Examples
+    --------
+    >>> name_modes(None, ("city", "hour"), {"hour": range(3)}, (5, 3))
+    Axes(city, hour: 3 labels)
+    """
+    if names is None and labels is None:
+        return axes
+    if names is not None and axes is not None:
+        raise ValueError(f"names: the data have names of their own, {axes.names}; leave names out")
+    held = Axes.of(names, None, shape) if axes is None else axes
+    given = (None,) * len(shape) if labels is None else tuple(by_mode(labels, held, len(shape), None, "labels"))
+    if len(given) != len(shape):
+        raise ValueError(f"labels: got {len(given)} for {len(shape)} modes; give one sequence per mode, or None")
+    for name, ours, theirs in zip(held.names, held.labels, given):
+        if ours is not None and theirs is not None:
+            raise ValueError(f"labels: mode {name!r} has labels of its own; leave its labels out")
+    merged = [theirs if ours is None else ours for ours, theirs in zip(held.labels, given)]
+    return Axes(held.names, merged).check(shape)
+
+
 def mode_names(axes: Axes | None, count: int) -> tuple[str, ...]:
-    """Return what to call the modes: by their names, or by their numbers.
+    """Return the names of the modes, or names made of their numbers.
 
     Examples
     --------
@@ -112,7 +163,7 @@ def mode_names(axes: Axes | None, count: int) -> tuple[str, ...]:
 
 
 def find_mode(mode: Any, axes: Axes | None, count: int) -> int:
-    """Return the number of a mode from 0, given it or its name.
+    """Return the number of a mode, counted from 0, for its number or its name.
 
     Examples
     --------
@@ -134,7 +185,7 @@ def find_mode(mode: Any, axes: Axes | None, count: int) -> int:
 
 
 def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: str) -> Any:
-    """Return a mapping from modes to values as a tuple, one a mode; anything else as it is.
+    """Return a mapping from modes to values as a tuple with one value per mode; anything else unchanged.
 
     Examples
     --------
@@ -158,12 +209,12 @@ def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: 
 
 
 def _as_labels(values: ArrayLike | None) -> NDArray[Any] | None:
-    """Return labels as an array that can be saved without pickling: whatever is no number and no time is a string."""
+    """Return labels as an array that can be saved without pickling: numbers, times or strings."""
     if values is None:
         return None
     labels = np.asarray(values)
     if labels.ndim != 1:
-        raise ValueError(f"labels: got shape {labels.shape}; give a flat sequence, a label an index")
+        raise ValueError(f"labels: got shape {labels.shape}; give a flat sequence with one label per index")
     if labels.dtype.kind not in "biufMmU":
         labels = np.array([str(label) for label in labels.tolist()])
     return frozen(labels)

@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Blocks", "as_index", "frozen"]
+from tucket.base.checks import frozen
 
-
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return `array` itself if nobody can write to it, else a read-only copy of it."""
-    if array.flags.writeable or not array.flags.owndata:
-        array = array.copy()
-        array.flags.writeable = False
-    return array
-
-
-def as_index(value: Any) -> int | None:
-    """Return an int, also of NumPy's, as a plain one; None for all else, for a bool too."""
-    if isinstance(value, (bool, np.bool)) or "bool" in str(getattr(value, "dtype", "")):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
+__all__ = ["Blocks"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -1,19 +1,19 @@
-"""Packages that not everybody needs."""
+"""Optional dependencies."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-__all__ = ["need"]
+__all__ = ["import_optional"]
 
 
-def need(module: str, extra: str, what: str) -> Any:
-    """Import a package, or say what needs it and how to install it.
+def import_optional(module: str, extra: str, what: str) -> Any:
+    """Import a module, or raise an error that names what needs it and how to install it.
 
     Examples
     --------
-    >>> need("math", "all", "a sum").sqrt(4.0)
+    >>> import_optional("math", "all", "a sum").sqrt(4.0)
     2.0
     """
     try:

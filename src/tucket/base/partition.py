@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,27 +10,15 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.base.blocks import Blocks, as_index
+from tucket.base.blocks import Blocks
+from tucket.base.checks import Rank, check_rank, check_rng, check_sizes, in_mode, one_per_mode
 
-__all__ = [
-    "Partition",
-    "Rank",
-    "check_mode_rank",
-    "check_partition",
-    "check_rank",
-    "check_rng",
-    "check_sizes",
-    "in_mode",
-    "one_a_mode",
-    "one_rank_a_mode",
-]
-
-Rank = SupportsIndex | Sequence[SupportsIndex | None]
+__all__ = ["Partition", "check_partition", "single_indices"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition:
-    """A cut of every mode into blocks: of a shape, down to a rank.
+    """A cut of every mode into blocks, from a shape down to a rank.
 
     Examples
     --------
@@ -91,7 +78,7 @@ class Partition:
         None for a mode leaves that mode whole.
         """
         shape = check_sizes(shape)
-        given = one_a_mode(starts, shape, "starts")
+        given = one_per_mode(starts, shape, "starts")
         return cls(
             tuple(
                 Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
@@ -109,10 +96,10 @@ class Partition:
         (3, 2)
         """
         if not isinstance(labels, Iterable):
-            raise TypeError(f"labels: cannot use {labels!r}; give one sequence of labels a mode")
+            raise TypeError(f"labels: cannot use {labels!r}; give one sequence of labels per mode")
         modes = tuple(in_mode(mode, Blocks.from_labels, cuts) for mode, cuts in enumerate(labels))
         if not modes:
-            raise ValueError("labels: got none; give one sequence of labels a mode")
+            raise ValueError("labels: got none; give one sequence of labels per mode")
         return cls(modes)
 
     @property
@@ -127,7 +114,7 @@ class Partition:
 
     @property
     def block_sizes(self) -> tuple[NDArray[np.intp], ...]:
-        """Number of indices in each block, a mode at a time."""
+        """Number of indices in each block, one array per mode."""
         return tuple(blocks.sizes for blocks in self.modes)
 
     def refines(self, coarse: Partition) -> bool:
@@ -218,91 +205,13 @@ class Partition:
         return f"Partition(shape={self.shape}, rank={self.rank}{note})"
 
 
-def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return one rank a mode: an int serves all modes, None leaves a mode whole.
-
-    Examples
-    --------
-    >>> check_rank((10, None), (92, 112))
-    (10, 112)
-    """
-    ranks = one_rank_a_mode(rank, shape)
-    return tuple(check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
-
-
 @lru_cache(maxsize=16)
 def single_indices(shape: tuple[int, ...]) -> Partition:
-    """Return the partition of which every index is a block."""
-    return Partition.uniform(shape, shape)
+    """Return the partition in which every index is a block."""
+    return Partition(tuple(map(Blocks.uniform, shape, shape)))
 
 
 def check_partition(partition: object, name: str = "partition") -> None:
-    """Refuse what is no partition."""
+    """Refuse anything but a partition."""
     if not isinstance(partition, Partition):
         raise TypeError(f"{name}: got a {type(partition).__name__}; give a tucket.Partition")
-
-
-def one_rank_a_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return a rank for every mode, not yet checked: one that is no sequence serves all."""
-    is_scalar = getattr(rank, "ndim", None) == 0  # an array of one number, of any library
-    if is_scalar or isinstance(rank, str) or not isinstance(rank, Iterable):
-        return (rank,) * len(shape)
-    return one_a_mode(rank, shape, "rank")
-
-
-def check_rng(rng: object) -> np.random.Generator:
-    """Return a generator made of `rng` as `numpy.random.default_rng` does (SPEC 7)."""
-    try:
-        return np.random.default_rng(rng)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"rng: cannot use {rng!r}; give None, a non-negative int or a numpy.random.Generator"
-        ) from error
-
-
-def check_mode_rank(rank: Any, size: int, mode: int) -> int:
-    """Return the rank of one mode: None leaves it whole."""
-    remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
-    if rank is None:
-        return size
-    blocks = as_index(rank)
-    if blocks is None:
-        raise TypeError(f"mode {mode}: rank {rank!r} is of type {type(rank).__name__}; {remedy}")
-    if blocks < 1:
-        raise ValueError(f"mode {mode}: rank {blocks} is too small; {remedy}")
-    if blocks > size:
-        raise ValueError(
-            f"mode {mode}: rank {blocks} is larger than its size {size}; "
-            f"give at most {size}, or None to leave the mode alone"
-        )
-    return blocks
-
-
-def check_sizes(shape: Iterable[int]) -> tuple[int, ...]:
-    """Return a shape: at least one mode, each of at least one index."""
-    try:
-        sizes = tuple(operator.index(size) for size in shape)
-    except TypeError as error:
-        raise TypeError(f"shape: cannot use {shape!r}; give a tuple of ints, one a mode") from error
-    if not sizes or min(sizes) < 1 or max(sizes) > np.iinfo(np.intp).max:
-        raise ValueError(f"shape: cannot use {sizes}; give at least one mode, each of size 1 to 2**63 - 1")
-    return sizes
-
-
-def one_a_mode(values: Iterable[Any], shape: tuple[int, ...], name: str) -> tuple[Any, ...]:
-    """Return the values as a tuple, which must be as long as the shape."""
-    if not isinstance(values, Iterable):
-        raise TypeError(f"{name}: cannot use {values!r}; give {len(shape)} entries, one a mode")
-    given = tuple(values)
-    if len(given) != len(shape):
-        raise ValueError(f"{name}: got {len(given)} entries for {len(shape)} modes of shape {shape}; give one a mode")
-    return given
-
-
-def in_mode(mode: int, make: Any, *arguments: Any) -> Blocks:
-    """Call `make`, naming the mode in whatever it complains of."""
-    try:
-        blocks: Blocks = make(*arguments)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"mode {mode}: {error}") from None
-    return blocks

@@ -1,27 +1,29 @@
-"""How many threads to use, and how to use them: jobs in, results out in the same order."""
+"""Thread counts, and jobs that run on a pool of threads and return their results in order."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from tucket.base.blocks import as_index
+from tucket.base.checks import as_index
 
-__all__ = ["ahead", "check_workers", "in_order", "without_threads_of_blas"]
+__all__ = ["check_workers", "ordered_map", "prefetch", "single_threaded_blas"]
 
-MOST = 1024
+MAX_WORKERS = 1024
+"""Threads per call: above this, the number is more likely a mistake than a wish."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
 def check_workers(workers: int | None) -> int:
-    """Return a number of threads: as given, or as many as this process may keep busy."""
+    """Return a number of threads: the given one, or one per available processor."""
     if workers is None:
         return available()
     count = as_index(workers)
@@ -29,87 +31,97 @@ def check_workers(workers: int | None) -> int:
         raise TypeError(
             f"workers: got {workers!r} of type {type(workers).__name__}; give an int from 1, or None for all"
         )
-    if not 1 <= count <= MOST:
-        raise ValueError(f"workers: got {count}; give an int from 1 to {MOST}, or None for all")
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(f"workers: got {count}; give an int from 1 to {MAX_WORKERS}, or None for all")
     return count
 
 
 def available() -> int:
-    """Count the processors that this process may use: its affinity, and the quota of its control group."""
+    """Count the processors that the affinity of this process and the quota of its control group allow."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, quota()))
+
+
+@cache
+def quota() -> int:
+    """Return how many processors the control group of this process may keep busy."""
     try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(count, int(quota) // int(period)))
+        budget, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(budget) // int(period)
     except (OSError, ValueError):  # no such control group, or no quota: "max"
-        return count
+        return MAX_WORKERS
 
 
-def _take_control() -> None:
-    """Let any thread change what another has limited, where threadpoolctl would keep that to the first one."""
+def _release_openblas() -> None:
+    """Let any thread set the limits of OpenBLAS.
+
+    Newer versions of threadpoolctl ignore all threads but the first one that sets a limit. Their README documents this
+    method, but `OpenBLASController` is not in `threadpoolctl.__all__`, and there is no other way that works for a
+    limit that one thread sets and another one removes. tests/base/test_threads.py fails if the method changes.
+    """
     import threadpoolctl
 
-    # older versions let any thread do it
     controller: Any = getattr(threadpoolctl, "OpenBLASController", None)
-    if hasattr(controller, "clear_controlling_thread"):
+    if hasattr(controller, "clear_controlling_thread"):  # older versions listen to every thread
         controller.clear_controlling_thread(force=True)
 
 
-class _Limit:
-    """Holds matrix products to one thread as long as anybody wants it: the first one in limits, the last restores."""
+class _SingleThreadedBlas:
+    """A context that several threads can be in at once: the first one sets the limit, the last one removes it."""
 
     def __init__(self) -> None:
         self.lock, self.users = Lock(), 0
-        self.libraries: Any = None
-        self.limited: Any = None
+        self.controller: Any = None
+        self.limiter: Any = None
 
     def __enter__(self) -> None:
         with self.lock:
             if self.users == 0:
-                if self.libraries is None:
+                if self.controller is None:
                     from threadpoolctl import ThreadpoolController
 
-                    self.libraries = ThreadpoolController()
-                self.limited = self.libraries.limit(limits=1, user_api="blas")
+                    self.controller = ThreadpoolController()
+                self.limiter = self.controller.limit(limits=1, user_api="blas")
             self.users += 1
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.users -= 1
             if self.users == 0:
-                _take_control()
-                self.limited.restore_original_limits()
-                _take_control()
+                _release_openblas()  # another thread may have set the limit
+                self.limiter.restore_original_limits()
+                _release_openblas()  # another thread may set the next one
 
 
-without_threads_of_blas = _Limit()
-"""A context in which matrix products keep to the thread that asks for them.
+single_threaded_blas = _SingleThreadedBlas()
+"""A context in which BLAS runs matrix products on the thread that calls it.
 
 A product of data that one thread has just put into its own cache is slower on two.
 """
 
 
-def in_order(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
-    """Do the jobs on a pool of threads of this call's own, and yield their results in the order of the jobs.
+def ordered_map(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
+    """Do the jobs on a pool of threads, and yield their results in the order of the jobs.
 
-    However many the jobs, only a few results are held at a time.
+    At most two results per thread are in memory at a time.
     """
     return map(work, jobs) if workers == 1 else _pooled(work, jobs, workers, 2 * workers)
 
 
-def ahead(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
-    """Do the jobs, in order, while the caller is busy with the results of those before; a few at a time."""
+def prefetch(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
+    """Do the next `workers` jobs while the caller uses the result of the one before, and yield results in order."""
     return _pooled(work, jobs, workers, workers)
 
 
-def _pooled(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int, held: int) -> Iterator[Result]:
+def _pooled(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int, queued: int) -> Iterator[Result]:
     jobs = iter(jobs)
     pool = ThreadPoolExecutor(workers)
     try:
-        pending = [pool.submit(work, job) for job in islice(jobs, held)]
+        pending = [pool.submit(work, job) for job in islice(jobs, queued)]
         while pending:
             done = pending.pop(0).result()
             pending.extend(pool.submit(work, job) for job in islice(jobs, 1))
             yield done
-            del done  # or it would be held while the next is waited for
-    finally:  # also when a job fails, or the caller wants no more
+            del done  # else it would stay in memory while the next one is awaited
+    finally:  # also when a job fails, or the caller stops early
         pool.shutdown(cancel_futures=True)

@@ -22,22 +22,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends.home import home_of
+from tucket import kernels
+from tucket.backends import NUMPY, get_backend
 from tucket.base.partition import Partition, single_indices
-from tucket.decomposition.data.device import AnyData, data_of
+from tucket.base.run import Run
+from tucket.decomposition.data import Data, data_of
+from tucket.decomposition.losses import Loss
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.kernels.algebra import Matrix, Parts, quotient
-from tucket.models.collect import collect
-from tucket.models.metrics import total_correlation
+from tucket.kernels.measures import power_of_two
+from tucket.models.collect import read
 from tucket.models.model import Model
 from tucket.models.statistics import Statistics
-from tucket.projection.search import Limits, descend, reassign, tensor_correlation, unfoldings
-from tucket.sources.as_source import as_source
-from tucket.sources.dense import Array
+from tucket.projection.search import Search
+from tucket.projection.strategies import Clusters
+from tucket.projection.unfolding import kept_in
+from tucket.sources.dense import Array, Mapped
 
-__all__ = ["FULL", "SKETCH", "Level", "Pyramid", "make_pyramid", "to_unit"]
+__all__ = ["Level", "Pyramid", "make_pyramid"]
 
-COARSEST, FAR_COARSEST = 1 << 19, 1 << 22
+COARSEST_CELLS, DEVICE_COARSEST_CELLS = 1 << 19, 1 << 22
 """Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
 
 KEPT = 0.5
@@ -46,10 +50,7 @@ KEPT = 0.5
 FAINT = 1e-60
 """Share of the whole mass below which a block is weighed as if it had that much."""
 
-FULL, SKETCH = 1 << 27, 1 << 22
-"""Entries up to which a tensor is decomposed to its single indices unless told otherwise, and the cells else."""
-
-SEARCH = 1 << 34
+SEARCH_PRODUCTS = 1 << 34
 """Products up to which the blocks of a mode are searched for; more indices than that stay with their neighbours."""
 
 
@@ -57,48 +58,47 @@ SEARCH = 1 << 34
 class Level:
     """A tensor under some partition: its block sums, and the measure of the blocks of each mode.
 
-    The measures are on the host, as masses, and where the data are. `offset` is the distance of the whole tensor from
-    its own blocks, spread out: a divergence, or a squared one. `kept` is the total correlation of the block sums, and
-    `by_mass` says which of the measures it is.
+    Attributes
+    ----------
+    masses, measures : sequences of arrays
+        The measure of the blocks of each mode, as NumPy arrays and where the data are.
+    offset : float
+        The distance of the whole tensor from its own blocks, spread over their indices, in the loss.
+    kept : float
+        The total correlation of the block sums.
+    squares : LeastSquares
+        The squared distance of models from the block sums, in the metric of the measure.
     """
 
     partition: Partition
-    data: AnyData
+    data: Data
     masses: tuple[NDArray[np.float64], ...]
-    offset: float
     kept: float
     by_mass: bool
+    offset: float = 0.0
 
     @property
     def offset_of_squares(self) -> float:
-        """The offset as a squared distance in the metric: of a divergence near enough, to second order."""
-        if not self.by_mass:
-            return self.offset
-        return 2 * self.offset / float(self.masses[0].sum()) ** (len(self.masses) - 1)
+        """The offset as a squared distance in the metric: that of a divergence is near it, to second order."""
+        return 2 * self.offset / float(self.masses[0].sum()) ** (len(self.masses) - 1) if self.by_mass else self.offset
+
+    def relative_error(self, distance: float) -> float:
+        """Return the relative error of the whole tensor in the metric, given a squared distance from the block sums."""
+        offset = self.offset_of_squares
+        return math.sqrt((distance + offset) / (self.squares.norm + offset))
 
     @cached_property
     def squares(self) -> LeastSquares:
         """The squared distance of models from the block sums, in the metric."""
-        return LeastSquares(self.data, self.metric)
+        # much less than the rest counts as a little more, or the squares of its weight overflow
+        roots = [np.sqrt(np.where(m > 0, np.maximum(m, FAINT * m.sum()), 0.0)) for m in self.masses]
+        metric = [np.divide(1, r, where=r > 0, out=np.zeros_like(r)) for r in roots]
+        return LeastSquares(self.data, self.data.place_all(metric), self.data.place_all(roots))
 
     @cached_property
     def measures(self) -> list[Matrix]:
         """The measure of the blocks of each mode."""
-        return self.data.take_all(self.masses)
-
-    @cached_property
-    def metric(self) -> list[Matrix]:
-        """Weights of the blocks of each mode by which a difference of sums counts: none without measure."""
-        return self.data.take_all([np.divide(1, r, where=r > 0, out=np.zeros_like(r)) for r in self._roots()])
-
-    @cached_property
-    def roots(self) -> list[Matrix]:
-        """What undoes the metric."""
-        return self.data.take_all(self._roots())
-
-    def _roots(self) -> list[NDArray[np.float64]]:
-        # so much less than the rest counts as a little more, lest the squares of its weight overflow
-        return [np.sqrt(np.where(m > 0, np.maximum(m, FAINT * m.sum()), 0.0)) for m in self.masses]
+        return self.data.place_all(self.masses)
 
     def prolong(self, factors: Sequence[Matrix], fine: Level) -> list[Matrix]:
         """Spread the rows of the factors over the blocks of a finer level."""
@@ -106,32 +106,31 @@ class Level:
             return list(factors)
         modes = fine.partition.quotient(self.partition).modes
         return [
-            self.data.expand(blocks, quotient(factor, coarse[:, None])) * measure[:, None]
+            kernels.expand_blocks(quotient(factor, coarse[:, None]), blocks) * measure[:, None]
             for factor, coarse, blocks, measure in zip(factors, self.measures, modes, fine.measures)
         ]
 
     def restrict(self, model: Model) -> Parts:
         """Return the block sums of a model of the whole tensor, as a model."""
-        take, factors = self.data.take, zip(self.partition.modes, model.dense_factors())
-        core = take(model.core * np.float64(self.data.scale))
-        return core, [take(blocks.sum(factor)) for blocks, factor in factors]
+        factors = zip(self.partition.modes, model.dense_factors())
+        core = self.data.place(model.core * np.float64(self.data.scale))
+        return core, [self.data.place(blocks.sum(factor)) for blocks, factor in factors]
 
 
 class Pyramid:
-    """A tensor and its levels, from the coarsest, measured by mass or by number of indices.
+    """A tensor and its levels, from the coarsest, in the measure of a loss.
 
-    The statistics are those of some partition, and the levels' are no finer, but for that of single indices, the
-    tensor itself. `total` is in the unit of the data.
+    The statistics are those of some partition, and the levels' are no finer, except for that of single indices, which
+    is the tensor itself. The total is in the unit of the data.
     """
 
     def __init__(
-        self, tensor: Any, statistics: Statistics, partitions: Sequence[Partition], by_mass: bool, workers: int
+        self, tensor: Any, statistics: Statistics, partitions: Sequence[Partition], loss: Loss, workers: int
     ) -> None:
-        home, mean = home_of(tensor), statistics.total / math.prod(tensor.shape)
-        self.scale = unit_scale(mean) if home is None or home.has_float64() else to_unit(mean)
-        self.data = data_of(tensor, self.scale, workers)
-        self.statistics, self.by_mass, self.total = statistics, by_mass, statistics.total * self.scale
-        self.information = tensor_correlation(statistics)
+        mean = statistics.total / math.prod(tensor.shape)
+        self.scale = unit_scale(mean) if get_backend(tensor).has_float64 else 1 / power_of_two(mean, 1000)
+        self.data, self.statistics, self.loss = data_of(tensor, self.scale, workers), statistics, loss
+        self.total, self.information = statistics.total * self.scale, statistics.total_correlation()
         self.whole = self._level(single_indices(self.data.shape))
         levels = [
             self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
@@ -139,57 +138,45 @@ class Pyramid:
         self.levels = [level for level in levels[:-1] if level.kept >= KEPT * self.information] + levels[-1:]
 
     def _level(self, partition: Partition) -> Level:
-        if self.by_mass:
+        if self.loss.by_mass:
             marginals = self.statistics.marginals
             masses = tuple(blocks.sum(m) * self.scale for blocks, m in zip(partition.modes, marginals))
         else:
             masses = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
         if all(blocks.is_whole for blocks in partition.modes):
-            return Level(partition, self.data, masses, 0.0, self.information, self.by_mass)
+            return Level(partition, self.data, masses, self.information, self.loss.by_mass)
         core = self.statistics.coarsen(partition).core
-        level = Level(partition, self.data.about(core), masses, 0.0, total_correlation(core), self.by_mass)
-        lost = self.total * (self.information - level.kept) if self.by_mass else self._square_sum() - level.squares.norm
-        return replace(level, offset=max(0.0, lost))
+        level = Level(partition, self.data.with_tensor(core), masses, kept_in(core), self.loss.by_mass)
+        return replace(level, offset=max(0.0, self.loss.offset(level, self)))
 
-    def _square_sum(self) -> float:
+    def square_sum(self) -> float:
+        """Return the sum of the squares of the tensor, in the unit of the data."""
         if self.scale == 1.0 and self.statistics.moments:
             return self.statistics.moments.v_squared
-        return self.data.square_sum([self.data.take(np.ones(size)) for size in self.data.shape])
+        return self.data.square_sum([self.data.place(np.ones(size)) for size in self.data.shape])
 
 
 def make_pyramid(
-    tensor: Any,
-    rank: Sequence[int],
-    finest: Partition | int | None,
-    coarse: bool,
-    by_mass: bool,
-    workers: int,
+    source: Array | Mapped, rank: Sequence[int], finest: Partition | int | None, coarse: bool, loss: Loss, run: Run
 ) -> Pyramid:
-    """Look at a tensor for its levels, down to the finest, with coarser ones or without.
+    """Read a tensor for its levels, down to the finest, with coarser ones or without.
 
-    The finest has these blocks, or at most so many cells, or else a cell for every entry.
+    The finest has the given blocks, or at most so many cells, or else a cell for every entry.
     """
-    shape = tuple(tensor.shape)
-    whole = single_indices(shape)
+    shape, whole, tensor = source.shape, single_indices(source.shape), source.array
     if isinstance(finest, int) and finest < math.prod(shape):
-        statistics = sketch(tensor, rank, finest, workers)
-        return Pyramid(tensor, statistics, [statistics.partition], by_mass, workers)
+        statistics = sketch(source, rank, finest, run)
+        return Pyramid(tensor, statistics, [statistics.partition], loss, run.workers)
     last = finest if isinstance(finest, Partition) else whole
-    most = COARSEST if isinstance(tensor, np.ndarray) else FAR_COARSEST
-    partitions = list(coarser_and_coarser(last, rank, most)) if coarse else [last]
+    most = COARSEST_CELLS if get_backend(tensor) is NUMPY else DEVICE_COARSEST_CELLS
+    partitions = list(coarser_and_coarser(last, rank, most)) if coarse and loss.has_levels else [last]
     seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
-    statistics = collect(tensor, seen, moments=True, workers=workers)
-    return Pyramid(tensor, statistics, partitions[::-1], by_mass, workers)
+    return Pyramid(tensor, read(source, seen, run, moments=True), partitions[::-1], loss, run.workers)
 
 
 def unit_scale(mean: float) -> float:
     """Return 1, or the power of two that brings entries to the size of 1, if their powers might leave float64."""
-    return 1.0 if 1e-10 < mean < 1e10 else to_unit(mean)
-
-
-def to_unit(mean: float) -> float:
-    """Return the power of two, within float64, that brings entries of some mean to the size of 1."""
-    return 2.0 ** min(1000, -round(math.log2(mean))) if mean else 1.0
+    return 1.0 if 1e-10 < mean < 1e10 else 1 / power_of_two(mean, 1000)
 
 
 def halve(size: int, rank: int) -> int:
@@ -221,26 +208,26 @@ def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[i
     return sizes
 
 
-def sketch(tensor: Any, rank: Sequence[int], most: int, workers: int) -> Statistics:
+def sketch(source: Array | Mapped, rank: Sequence[int], most: int, run: Run) -> Statistics:
     """Return the statistics of a large tensor under about so many cells that keep much of its information.
 
-    Four looks. One at blocks of neighbours, which tells of few blocks of every mode that are of some use; two at
-    each mode whole against the few blocks of the others, which tell which of its indices are alike; and one at the
-    blocks of those.
+    The tensor is read four times. Once under blocks of neighbours, to find a few blocks of every mode that are of some
+    use; twice with each mode whole against the few blocks of the others, to find which of its indices are alike; and
+    once under the blocks of those.
     """
-    shape = tuple(tensor.shape)
+    shape = source.shape
     uniform = Partition.uniform(shape, sketch_sizes(shape, rank, most))
-    plain = collect(tensor, uniform, moments=True, workers=workers)
-    start = Partition.uniform(uniform.rank, rank)
-    few = uniform.compose(descend(Array(plain.core), start, [reassign] * len(shape), Limits(sweeps=2), workers)[0])
+    plain = read(source, uniform, run, moments=True)
+    quick, start = [Clusters(one_by_one_logs=0)] * len(shape), Partition.uniform(uniform.rank, rank)
+    few = uniform.compose(Search(Array(plain.core), run).descend(start, quick, 2)[0])
     fine, modes = uniform, [mode for mode, size in enumerate(shape) if uniform[mode].rank < size]
     for is_second in (False, True):
         seen = few
-        for mode, rows in zip(modes, unfoldings(as_source(tensor), seen, modes, workers)):
-            few = few.replace(mode, reassign(rows, few[mode], workers))
-            if is_second and math.prod(rows.shape) * uniform[mode].rank <= SEARCH:
-                fine = fine.replace(mode, reassign(rows, uniform[mode], workers))
-    found = collect(tensor, fine, workers=workers)
-    if total_correlation(found.core) < total_correlation(plain.core):
+        for mode, rows in zip(modes, Search(source, run).unfoldings(seen, modes)):
+            few = few.replace(mode, quick[0].improve(rows, few[mode], run.workers))
+            if is_second and math.prod(rows.shape) * uniform[mode].rank <= SEARCH_PRODUCTS:
+                fine = fine.replace(mode, quick[0].improve(rows, uniform[mode], run.workers))
+    found = read(source, fine, run)
+    if kept_in(found.core) < kept_in(plain.core):
         return plain
     return replace(found, moments=plain.moments)

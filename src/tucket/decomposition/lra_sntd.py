@@ -9,16 +9,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from tucket.base.optional import need
-from tucket.base.partition import Partition, Rank, check_rank, check_rng
-from tucket.base.threads import check_workers
-from tucket.decomposition.data.dense import Data
-from tucket.decomposition.levels import to_unit
+from tucket.backends import NUMPY, get_backend
+from tucket.base.checks import Rank, check_dtype, check_rank
+from tucket.base.optional import import_optional
+from tucket.base.partition import Partition
+from tucket.base.run import Run
+from tucket.decomposition.data import DenseData
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
 from tucket.kernels.algebra import Matrix, unfold
-from tucket.models.arrays import deliver
-from tucket.models.collect import collect
-from tucket.models.model import check_dtype
+from tucket.kernels.measures import power_of_two
+from tucket.models.collect import read
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
 
@@ -65,18 +65,15 @@ def lra_sntd(
     >>> model.rank, model.relative_error(x) < 0.05
     ((2, 2), True)
     """
-    source = as_dense(x)
-    tensor, home = source.array, source.home
-    if not isinstance(tensor, np.ndarray):
+    run, target, source = Run.of(workers, rng=0 if rng is None else rng), check_dtype(dtype), as_dense(x)
+    if get_backend(source.array) is not NUMPY:
         raise TypeError(
-            f"x is of {home}, and scikit-learn needs an array in the memory of the host; decompose x by tucket.ntd "
-            f"where it is, or give an array that NumPy can read, such as x.float().cpu() of torch's"
+            f"x is of {source.backend}, and scikit-learn needs a NumPy array; decompose x by tucket.ntd "
+            f"where it is, or give an array that NumPy can read, such as x.float().cpu() for a torch tensor"
         )
-    ranks, target = check_rank(rank, tensor.shape), check_dtype(dtype)
-    seed = int(check_rng(0 if rng is None else rng).integers(2**31))
-    total = collect(tensor, Partition.uniform(tensor.shape, 1), workers=workers).total
-    scale = to_unit(total / tensor.size)
-    data = Data(tensor, scale, check_workers(workers))
+    tensor, ranks, seed = np.asarray(source.array), check_rank(rank, source.shape), int(run.generator().integers(2**31))
+    total = read(source, Partition.uniform(tensor.shape, 1), run).total
+    scale = 1 / power_of_two(total / tensor.size, 1000)
     rest, factors = tensor * np.float64(scale), []
     for mode, r in enumerate(ranks):
         factor, right = _factorise(unfold(rest, mode), r, seed)
@@ -84,14 +81,14 @@ def lra_sntd(
         rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
     grams = [factor.T @ factor for factor in factors]
     multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
-    core, _ = nearest(data.contract(dict(enumerate(factors))), multiply, bound, rest, CORE_STEPS)
-    model: Tucker = deliver(Tucker(core / scale, factors).astype(target), home)
-    return model
+    target_core = DenseData(tensor, scale, run.workers).contract(dict(enumerate(factors)))
+    core, _ = nearest(target_core, multiply, bound, rest, CORE_STEPS)
+    return Tucker(core / scale, factors, source.axes).astype(target)._to_backend(source.backend)
 
 
 def _factorise(matrix: Matrix, rank: int, seed: int) -> tuple[Matrix, Matrix]:
     """Return non-negative factors of the low-rank part of a matrix."""
-    decomposition = need("sklearn.decomposition", "sklearn", "lra_sntd")
+    decomposition = import_optional("sklearn.decomposition", "sklearn", "lra_sntd")
     from sklearn.exceptions import ConvergenceWarning
 
     if len(matrix) <= matrix.shape[1]:  # singular vectors of the shorter side, from its inner products

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tucket.backends.home import namespace_of
+from tucket.backends import get_namespace
 from tucket.kernels.algebra import Matrix, at_least, inner_product, least_of, reshape, select, share
 
 __all__ = ["eigenvalue_bound", "multiply_by_all", "nearest", "objective"]
@@ -72,6 +72,6 @@ def eigenvalue_bound(gram: Matrix) -> Matrix:
 
     Any positive vector gives one: the most that an entry of it is stretched (Collatz, Wielandt).
     """
-    xp = namespace_of(gram)
+    xp = get_namespace(gram)
     vector = xp.sum(gram, axis=1)
     return xp.max(share(gram @ vector, vector))

@@ -1,4 +1,4 @@
-"""What may go into the geometry: real tensors of any library, which stay where they are."""
+"""Checks of the arguments of geometry: real tensors of any array library, which stay on their device."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends.home import Home, check_array, explain_followed, home_of, is_traced, namespace_of
-from tucket.kernels import foreign, pure
-from tucket.models.metrics import kl
-from tucket.sources.dense import as_tensor, check_shape
+from tucket.backends import NUMPY, get_backend, get_namespace
+from tucket.base.checks import check_shape
+from tucket.kernels import array_api
+from tucket.kernels.measures import power_of_two
+from tucket.sources.dense import as_tensor
 
 __all__ = [
     "Dense",
@@ -22,19 +23,18 @@ __all__ = [
     "first_index",
     "in_unit",
     "number_at",
-    "place_of",
     "precision",
+    "refuse_traced",
     "shares",
     "to_host",
-    "unfollowed",
 ]
 
 Dense = NDArray[np.float64] | Any
-"""An array of NumPy's in float64, or one of another library, in the widest floats that it has."""
+"""A NumPy array of float64, or an array of another library in the widest float type that it has."""
 
 
 def check_positive(x: Any, name: str = "x", allow_zero: bool = False) -> Dense:
-    """Return a tensor in floats, of which every entry is positive."""
+    """Return a tensor as floats; raise if an entry is not positive, or not finite."""
     tensor = _as_floats(x, name)
     least = "not negative" if allow_zero else "positive, since its logarithm is taken"
     good = (tensor >= 0) if allow_zero else (tensor > 0)
@@ -42,28 +42,28 @@ def check_positive(x: Any, name: str = "x", allow_zero: bool = False) -> Dense:
 
 
 def check_real(values: Any, name: str) -> Dense:
-    """Return parameters in floats, all finite."""
+    """Return parameters as floats; raise if one is not finite."""
     return _check(_as_floats(values, name), True, name, "give finite numbers")
 
 
 def _as_floats(x: Any, name: str) -> Dense:
-    home = home_of(x)
-    if home is None:
+    backend = get_backend(x)
+    if backend is NUMPY:
         return as_tensor(x, name).astype(np.float64, copy=False)
-    check_array(x, name)
+    backend.check(x, name)
     check_shape(tuple(x.shape), name)
-    return pure.as_float(home, x)
+    return backend.as_float(x)
 
 
 def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
-    xp = namespace_of(tensor)
+    xp = get_namespace(tensor)
     bad = ~(xp.isfinite(tensor) & good)
     try:
         found = bool(xp.any(bad))
-    except (RuntimeError, TypeError):  # of torch's and JAX's, if there are no values yet
-        if not is_traced(bad):  # as it is in a compiled function, whatever the tensor is
+    except (RuntimeError, TypeError):  # torch and JAX raise these where there are no values yet
+        if not get_backend(bad).is_traced(bad):  # even where the tensor is a constant
             raise
-        raise explain_followed(tensor, name) from None
+        raise get_backend(bad).explain_traced(tensor, name) from None
     if found:
         where = first_index(bad)
         raise ValueError(f"{name}{list(where)} is {number_at(tensor, where)}; {rule}")
@@ -71,33 +71,34 @@ def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
 
 
 def first_index(marked: Any) -> tuple[int, ...]:
-    """Return the first marked index."""
-    return pure.first_index(place_of(marked), marked)
+    """Return the index of the first true entry."""
+    return array_api.first_index(marked)
 
 
 def number_at(tensor: Any, index: tuple[int, ...]) -> float:
-    """Return an entry."""
-    return float(pure.constant(tensor[index]))
+    """Return one entry as a Python float."""
+    return float(get_backend(tensor).detach(tensor[index]))
 
 
-def unfollowed(tensor: Any, name: str = "x") -> Any:
-    """Refuse a tensor that its library follows for a gradient, of which there is none where steps are taken."""
-    if is_traced(tensor):
-        raise explain_followed(tensor, name)
-    return pure.constant(tensor)
+def refuse_traced(tensor: Any, name: str = "x") -> Any:
+    """Raise for a tensor that requires a gradient or is being compiled: iterations have no gradient."""
+    backend = get_backend(tensor)
+    if backend.is_traced(tensor):
+        raise backend.explain_traced(tensor, name)
+    return get_backend(tensor).detach(tensor)
 
 
 def in_unit(tensor: Any) -> tuple[Dense, float]:
-    """Return a tensor over a power of two, so that no entry is much above 1 and all can be summed; and that power."""
-    xp = namespace_of(tensor)
-    top, bits = float(pure.constant(xp.max(tensor))), math.log2(float(xp.finfo(tensor.dtype).smallest_normal))
-    unit = 2.0 ** min(-bits, max(bits, round(math.log2(top)))) if top > 0 else 1.0
+    """Divide a tensor by a power of two so that its sum neither overflows nor underflows; return both."""
+    xp = get_namespace(tensor)
+    bits = -round(math.log2(float(xp.finfo(tensor.dtype).smallest_normal)))
+    unit = power_of_two(float(get_backend(tensor).detach(xp.max(tensor))), bits)
     return tensor * (1 / unit), unit
 
 
 def shares(tensor: Any) -> tuple[Dense, float]:
-    """Return a tensor over its total, and that total, which must not be too large for its type."""
-    xp = namespace_of(tensor)
+    """Divide a tensor by its total, and return both; raise if the total is too large for the type."""
+    xp = get_namespace(tensor)
     scaled, unit = in_unit(tensor)
     part = float(xp.sum(scaled))
     if part * unit > float(xp.finfo(tensor.dtype).max):
@@ -106,29 +107,22 @@ def shares(tensor: Any) -> tuple[Dense, float]:
 
 
 def explain_total(tensor: Any) -> ValueError:
-    """Make the error for a tensor whose total is too large."""
-    bits = namespace_of(tensor).finfo(tensor.dtype).bits
+    """Return the error for a tensor with a total that is too large for its type."""
+    bits = get_namespace(tensor).finfo(tensor.dtype).bits
     return ValueError(f"x: its total is too large for float{bits}; scale it down")
 
 
-def place_of(array: Any) -> Home:
-    """Return where an array lives, NumPy's too."""
-    return home_of(array) or Home(np, "cpu")
-
-
 def to_host(array: Any) -> NDArray[Any]:
-    """Return a small array as one of NumPy's."""
-    return np.asarray(array) if home_of(array) is None else foreign.bring(array)
+    """Return a small array as a NumPy array."""
+    return get_backend(array).to_numpy(array)
 
 
 def divergence(p: Any, q: Any) -> float:
-    """Return the divergence of two distributions that are in the same place; infinity where one is not a number."""
-    if home_of(p) is None:
-        return float(kl(p, q))
-    found, _ = foreign.divergence(p, lambda box: q[box])
+    """Return the divergence of two distributions on the same device; infinity where it is not a number."""
+    found, _ = array_api.divergence(p, lambda box: q[box])
     return math.inf if math.isnan(found) else max(0.0, found)
 
 
 def precision(tensor: Any) -> float:
-    """Return the step from 1 to the next larger number that a tensor can hold."""
-    return float(namespace_of(tensor).finfo(tensor.dtype).eps)
+    """Return the machine epsilon of the type of a tensor."""
+    return float(get_namespace(tensor).finfo(tensor.dtype).eps)

@@ -1,56 +1,58 @@
 r"""Two coordinate systems of positive tensors: natural parameters θ and expectation parameters η.
 
-A tensor is a distribution on its indices, ordered mode by mode, times its total:
+A tensor, divided by its total, is a distribution over its indices. The indices are ordered mode by mode:
+:math:`j \le i` means that every component of j is at most that of i. Then
 
 .. math:: \log P[i] = \sum_{j \le i} \theta[j], \qquad \eta[i] = \sum_{j \ge i} P[j]
 
-(Section 3.1 of the paper). The first entry of θ carries the scale; the first entry of η is the total. Indices are
-counted from 0 here, so that "1" in the paper is 0.
+(Section 3.1 of the paper). The first entry of θ carries the scale; the first entry of η is the total. Indices count
+from 0 here and from 1 in the paper.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tucket.backends.home import check_same_home, namespace_of
-from tucket.base.partition import Partition, check_partition
+from tucket.backends import get_namespace
 from tucket.geometry.checks import (
     Dense,
     check_positive,
     check_real,
     explain_total,
     first_index,
-    in_unit,
     number_at,
     precision,
-    to_host,
 )
-from tucket.sources.dense import check_shape_match
 
-__all__ = [
-    "Bingos",
-    "bingo_indices",
-    "bingos",
-    "eta",
-    "from_eta",
-    "from_theta",
-    "geodesic",
-    "mobius",
-    "rises",
-    "sums_above",
-    "sums_below",
-    "theta",
-]
+__all__ = ["eta", "from_eta", "from_theta", "rises", "sums_above", "sums_below", "theta"]
 
 
 def theta(x: Any) -> Dense:
-    r"""Return the natural parameters of a positive tensor: differences of its logarithm along every mode.
+    r"""Return the natural parameters θ of a positive tensor.
+
+    θ is the logarithm of the tensor, differenced along every mode.
+
+    Parameters
+    ----------
+    x : array_like
+        A tensor with positive entries.
+
+    Returns
+    -------
+    array
+        θ, with the shape of `x`.
+
+    Raises
+    ------
+    ValueError
+        If an entry is zero, negative or not finite.
+
+    See Also
+    --------
+    from_theta : The inverse.
+    eta : The expectation parameters.
 
     Examples
     --------
@@ -59,13 +61,39 @@ def theta(x: Any) -> Dense:
            [2., 1.]])
     """
     tensor = check_positive(x)
-    return _all_rises(namespace_of(tensor).log(tensor))
+    return _all_rises(get_namespace(tensor).log(tensor))
 
 
 def from_theta(parameters: Any) -> Dense:
-    """Return the tensor of natural parameters: the inverse of `theta`."""
+    """Return the tensor that has these natural parameters θ.
+
+    Parameters
+    ----------
+    parameters : array_like
+        θ, any finite numbers.
+
+    Returns
+    -------
+    array
+        The positive tensor.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not finite, or an entry of the tensor would overflow.
+
+    See Also
+    --------
+    theta : The inverse.
+
+    Examples
+    --------
+    >>> from_theta(theta([[1.0, 2.0], [3.0, 4.0]])).round(6)
+    array([[1., 2.],
+           [3., 4.]])
+    """
     logs = sums_below(check_real(parameters, "theta"))
-    xp = namespace_of(logs)
+    xp = get_namespace(logs)
     with np.errstate(over="ignore"):
         tensor = xp.exp(logs)
     lost = ~xp.isfinite(tensor)
@@ -79,7 +107,29 @@ def from_theta(parameters: Any) -> Dense:
 
 
 def eta(x: Any) -> Dense:
-    """Return the expectation parameters of a tensor: its sums over all indices from each on, in every mode.
+    """Return the expectation parameters η of a non-negative tensor.
+
+    Entry i of η is the sum of all entries of the tensor with an index of at least i in every mode.
+
+    Parameters
+    ----------
+    x : array_like
+        A tensor with no negative entries.
+
+    Returns
+    -------
+    array
+        η, with the shape of `x`.
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite, or the total overflows.
+
+    See Also
+    --------
+    from_eta : The inverse.
+    theta : The natural parameters.
 
     Examples
     --------
@@ -88,45 +138,45 @@ def eta(x: Any) -> Dense:
            [ 7.,  4.]])
     """
     tensor = check_positive(x, allow_zero=True)
-    xp = namespace_of(tensor)
+    xp = get_namespace(tensor)
     with np.errstate(over="ignore"):
         sums = sums_above(tensor)
     if not bool(xp.isfinite(sums[(0,) * sums.ndim])):
         raise explain_total(sums)
-    return xp.astype(sums, sums.dtype)  # a copy, that no view remains which runs backwards
-
-
-def sums_above(values: Any) -> Dense:
-    """Sum over all indices from each on, in every mode."""
-    xp = namespace_of(values)
-    return xp.flip(sums_below(xp.flip(values)))
-
-
-def sums_below(values: Any) -> Dense:
-    """Sum over all indices up to each, in every mode."""
-    xp = namespace_of(values)
-    for mode in range(values.ndim):
-        values = xp.cumulative_sum(values, axis=mode)
-    return values
-
-
-def rises(values: Any, mode: int) -> Dense:
-    """Return how much each entry is above the one before it in a mode; the first, above 0."""
-    before = (slice(None),) * mode
-    first, later, earlier = (values[(*before, part, ...)] for part in (slice(1), slice(1, None), slice(-1)))
-    return namespace_of(values).concat([first, later - earlier], axis=mode)
-
-
-def _all_rises(values: Any) -> Dense:
-    for mode in range(values.ndim):
-        values = rises(values, mode)
-    return values
+    return xp.astype(sums, sums.dtype)  # a copy: `sums` is a reversed view
 
 
 def from_eta(parameters: Any) -> Dense:
-    """Return the tensor of expectation parameters, by Möbius inversion: the inverse of `eta`."""
+    """Return the tensor that has these expectation parameters η, by Möbius inversion.
+
+    Parameters
+    ----------
+    parameters : array_like
+        η, finite numbers.
+
+    Returns
+    -------
+    array
+        The non-negative tensor.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not finite, or an entry of the tensor would be negative.
+
+    See Also
+    --------
+    eta : The inverse.
+    mobius : The Möbius function as a matrix.
+
+    Examples
+    --------
+    >>> from_eta([[10, 6], [7, 4]])
+    array([[1., 2.],
+           [3., 4.]])
+    """
     sums = check_real(parameters, "eta")
-    xp = namespace_of(sums)
+    xp = get_namespace(sums)
     tensor = xp.flip(_all_rises(xp.flip(sums)))
     lost = tensor < xp.max(xp.abs(sums)) * -max(1e-12, 100 * precision(sums))
     if bool(xp.any(lost)):
@@ -137,110 +187,28 @@ def from_eta(parameters: Any) -> Dense:
     return xp.maximum(tensor, xp.zeros_like(tensor))
 
 
-def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    r"""Return the Möbius function of the indices of a shape, by its definition.
-
-    Entry [i, j] is that of i and j, in which both are flat: 1 for i = j, and minus the sum over all from i to just
-    before j for i < j. With it, :math:`P = \mu \eta` and :math:`\theta = \mu^T \log P`.
-
-    Examples
-    --------
-    >>> mobius((3,))
-    array([[ 1., -1.,  0.],
-           [ 0.,  1., -1.],
-           [ 0.,  0.,  1.]])
-    """
-    indices = list(np.ndindex(*shape))
-    found = np.eye(len(indices))
-    for (a, low), (b, high) in itertools.product(enumerate(indices), repeat=2):
-        if a != b and all(i <= j for i, j in zip(low, high)):
-            between = (c for c, middle in enumerate(indices) if c != b and _is_between(low, middle, high))
-            found[a, b] = 0.0 - sum(found[a, c] for c in between)
-    return found
+def sums_above(values: Any) -> Dense:
+    """Sum over all indices that are at least each index in every mode."""
+    xp = get_namespace(values)
+    return xp.flip(sums_below(xp.flip(values)))
 
 
-def _is_between(low: tuple[int, ...], middle: tuple[int, ...], high: tuple[int, ...]) -> bool:
-    return all(i <= j <= k for i, j, k in zip(low, middle, high))
+def sums_below(values: Any) -> Dense:
+    """Sum over all indices that are at most each index in every mode."""
+    xp = get_namespace(values)
+    for mode in range(values.ndim):
+        values = xp.cumulative_sum(values, axis=mode)
+    return values
 
 
-@dataclass(frozen=True, slots=True)
-class Bingos:
-    """The bingos of a tensor: for each mode, the indices whose slice is a multiple of the one before.
-
-    `rank_bound` is the Tucker rank that they leave at most: size less bingos, in every mode (Proposition 1).
-    """
-
-    rows: tuple[NDArray[np.intp], ...]
-    rank_bound: tuple[int, ...]
+def rises(values: Any, mode: int) -> Dense:
+    """Return the difference of each entry from the one before it in a mode; the first entry stays."""
+    before = (slice(None),) * mode
+    first, later, earlier = (values[(*before, part, ...)] for part in (slice(1), slice(1, None), slice(-1)))
+    return get_namespace(values).concat([first, later - earlier], axis=mode)
 
 
-def bingos(x: Any, tol: float = 1e-9) -> Bingos:
-    """Find the bingos: indices i > 0 of a mode where θ is 0 but in the first place of all other modes.
-
-    Examples
-    --------
-    >>> bingos(np.outer([1, 2, 3], [4, 5]))
-    Bingos(rows=(array([1, 2]), array([1])), rank_bound=(1, 1))
-    """
-    parameters = theta(x)
-    xp, rows = namespace_of(parameters), []
-    for mode, size in enumerate(parameters.shape):
-        many_body = xp.reshape(xp.moveaxis(parameters, mode, 0), (size, -1))[1:, 1:]
-        rows.append(1 + np.flatnonzero(to_host(xp.all(xp.abs(many_body) <= tol, axis=1))))
-    return Bingos(tuple(rows), tuple(size - len(found) for size, found in zip(parameters.shape, rows)))
-
-
-def bingo_indices(partition: Partition) -> NDArray[np.bool]:
-    """Mark the indices where a partition into blocks of neighbours asks θ to be 0.
-
-    Those that are within a block of some mode, not at its start, and not first in all other modes.
-
-    Examples
-    --------
-    >>> bingo_indices(Partition.from_starts((3, 2), [[0, 2], [0, 1]]))
-    array([[False, False],
-           [False,  True],
-           [False, False]])
-    """
-    check_partition(partition)
-    indices = np.indices(partition.shape)
-    later = (indices > 0).sum(axis=0)
-    marked = np.zeros(partition.shape, bool)
-    for mode, blocks in enumerate(partition.modes):
-        if not blocks.contiguous:
-            raise ValueError(f"mode {mode}: the blocks are free; order the indices by block, and give starts")
-        within = np.ones(blocks.size, bool)
-        within[blocks.starts] = False
-        marked |= within[indices[mode]] & (later > (indices[mode] > 0))
-    return marked
-
-
-def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
-    """Return the point at t on the line from p, t = 0, to q, t = 1: straight in η ("m") or in θ ("e").
-
-    Totals are taken geometrically between on an e-geodesic, as mixtures on an m-geodesic.
-
-    Examples
-    --------
-    >>> geodesic([1, 4], [4, 1], 0.5)
-    array([2.5, 2.5])
-    >>> geodesic([0.2, 0.8], [0.8, 0.2], 0.5, "e")
-    array([0.5, 0.5])
-    """
-    check_same_home(p, q, "p", "q")
-    first, second = check_positive(p, "p"), check_positive(q, "q")
-    check_shape_match(second, tuple(first.shape), "p", "q")
-    xp = namespace_of(first)
-    if kind == "m":
-        point = first * (1 - t) + second * t
-        if bool(xp.min(point) <= 0):
-            raise ValueError(
-                f"t: got {t}, where the m-geodesic has left the positive tensors; give one nearer to [0, 1]"
-            )
-        return point
-    if kind != "e":
-        raise ValueError(f"kind: unknown {kind!r}; give 'm' or 'e'")
-    totals = [xp.log(xp.sum(scaled)) + math.log(unit) for scaled, unit in map(in_unit, (first, second))]
-    logs = (xp.log(first) - totals[0]) * (1 - t) + (xp.log(second) - totals[1]) * t
-    point = xp.exp(logs - xp.max(logs))
-    return point / xp.sum(point) * xp.exp(totals[0] * (1 - t) + totals[1] * t)
+def _all_rises(values: Any) -> Dense:
+    for mode in range(values.ndim):
+        values = rises(values, mode)
+    return values

@@ -1,4 +1,4 @@
-"""scikit-learn, the command line, plots and reports."""
+"""The scikit-learn estimator, the command line, plots, reports and comparisons."""
 
 import lazy_loader
 

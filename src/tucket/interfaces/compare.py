@@ -1,4 +1,4 @@
-"""LTR, decompositions and peers on one tensor: error against time."""
+"""Error against time: `ltr`, `ntd` and the decompositions of TensorLy on one tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.decomposition.ntd import ntd
-from tucket.models.metrics import kl, relative_error
 from tucket.models.model import Model
 from tucket.models.tucker import Tucker
 from tucket.projection.ltr import ltr
@@ -23,7 +22,7 @@ __all__ = ["Entry", "compare"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One method: its time, what its model holds, and how far that is from the tensor."""
+    """One method: its time, the size of its model, and the error; `kl` is divided by the sum of the tensor."""
 
     method: str
     seconds: float
@@ -33,40 +32,32 @@ class Entry:
 
 
 def compare(x: NDArray[Any], rank: Sequence[int], *, workers: int | None = None, rng: int = 0) -> Iterator[Entry]:
-    """Reduce a tensor in every way that is installed, and yield how each did, the fastest kinds first.
-
-    The divergence is told for each unit of the total.
-    """
+    """Run every method that is installed, the fastest kinds first, and yield its result as it comes."""
     x = check_values(as_tensor(x))
     total = float(x.sum(dtype=np.float64)) or 1.0
-    ltr(x[(slice(0, 2),) * x.ndim], 1)  # so that the first does not pay for what is set up once
+    ltr(x[(slice(0, 2),) * x.ndim], 1)  # so that the first method does not pay for imports
     for method, fit in methods(x, rank, workers, rng):
         began = time.perf_counter()
         try:
-            model = fit()
+            found = fit()
         except (ArithmeticError, ValueError, np.linalg.LinAlgError):
             if not method.startswith("TensorLy"):
                 raise
-            continue  # its own trouble, such as a singular matrix
+            continue  # TensorLy fails on some tensors, for instance at a singular matrix
         seconds = time.perf_counter() - began
-        if isinstance(model, Model):
-            error, divergence = model.relative_error(x), model.kl(x)
-        else:
-            core, factors = model
-            dense = np.maximum(Tucker(*_positive(core, factors)).to_tensor(), 0)
-            error, divergence = relative_error(x, dense), kl(x, dense)
-        count = model.n_parameters if isinstance(model, Model) else core.size + sum(map(np.size, factors))
-        yield Entry(method, seconds, int(count), error, divergence / total)
+        model = found if isinstance(found, Model) else _clip(*found)
+        yield Entry(method, seconds, model.n_parameters, model.relative_error(x), model.kl(x) / total)
 
 
-def _positive(core: Any, factors: Any) -> tuple[Any, list[Any]]:
-    return np.maximum(core, 0), [np.maximum(factor, 0) for factor in factors]
+def _clip(core: Any, factors: Any) -> Tucker:
+    """Return a TensorLy result as a model, without negative numbers that rounding may leave."""
+    return Tucker(np.maximum(core, 0), [np.maximum(factor, 0) for factor in factors])
 
 
 def methods(
     x: NDArray[Any], rank: Sequence[int], workers: int | None, rng: int
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the names of all methods, and how to run them."""
+    """Yield the name of each method, and a function that runs it."""
     for blocks in ("random", "uniform", "segments", "clusters"):
         yield f"LTR, {blocks}", partial(ltr, x, rank, blocks=blocks, rng=rng, workers=workers)
     yield "ntd, KL", lambda: ntd(x, rank, loss="kl", workers=workers).model

@@ -1,4 +1,4 @@
-"""LTR as a transformer of scikit-learn's: samples along the first mode, each reduced to its block sums."""
+"""LTR as a scikit-learn transformer: samples along the first mode, each reduced to its block sums."""
 
 from __future__ import annotations
 
@@ -15,50 +15,54 @@ try:
 except ImportError:
     raise ImportError("LTR needs scikit-learn; install it with: pip install 'tucket[sklearn]'") from None
 
-from tucket.base.blocks import as_index
-from tucket.base.partition import Partition, check_mode_rank, one_a_mode
+from tucket.base.checks import as_index, check_mode_rank, one_per_mode
+from tucket.base.partition import Partition
+from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
-from tucket.models.tucker import BlockTucker
 from tucket.projection.ltr import ltr
 
 __all__ = ["LTR"]
 
 
 class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    r"""Reduce samples, non-negative arrays of any number of modes, to few non-negative features, in closed form.
+    r"""Reduce samples, which are non-negative arrays, to a few non-negative features, in closed form.
 
-    The modes of the samples are cut into blocks. The features of a sample are its block sums; they are spread over the
-    indices of each block by the weights that were learned:
+    `fit` cuts the modes of the samples into blocks. The features of a sample are its block sums. The inverse spreads
+    each block sum over the indices of the block by learned weights:
 
     .. math:: Q[n, i_2, \dots, i_d] = Z[n, b_2(i_2), \dots, b_d(i_d)] \prod_k w_k[i_k]
 
     Parameters
     ----------
-    rank : int, or one a mode, each an int or None
-        Number of blocks of each mode, that of the samples included; None leaves a mode whole. An int, for all modes
-        but the samples, is lowered to the size of a mode that has less. A rank of the samples groups those that are
-        alike in the search for the other blocks: see `labels_`.
-    blocks : {"clusters", "segments", "uniform", "random"}, or one a mode
-        How to cut: see `tucket.ltr`.
-    max_sweeps : int
-        Sweeps of the search for blocks, at most.
-    random_state : None, int or RandomState
-        For "random" blocks, and for the starts of a search.
-    workers : int
-        How many threads may be used; by default as many as the process has processors.
+    rank : int, or sequence of int or None with one per mode, default 8
+        Number of blocks of each mode. The first mode is that of the samples; None keeps a mode at its size. An int
+        holds for all modes but the samples, and a mode of smaller size keeps its size. A rank of the samples groups
+        similar samples while the search looks for the other blocks: see `labels_`.
+    blocks : {"clusters", "segments", "uniform", "random"}, or one per mode, default "clusters"
+        How to cut the modes: see `tucket.ltr`.
+    max_sweeps : int, default 50
+        Maximum number of sweeps of the search for blocks.
+    random_state : int or RandomState, optional
+        Seed of random blocks and of the starts of the search. Without one, the search always takes the same starts.
+    workers : int, optional
+        Maximum number of threads; by default one per processor.
 
     Attributes
     ----------
     partition_ : Partition
-        The blocks of the modes of a sample.
+        Blocks of the modes of a sample.
     weights_ : list of arrays
-        Each index's share of its block, a mode at a time.
+        For each mode of a sample, the share of each index in its block.
     labels_ : array of int
-        The block of each sample that the blocks were learned from: its own number, if the samples have no rank.
+        Block of each sample in `fit`. Without a rank of the samples, each sample is a block.
     n_features_in_ : int
-        Size of the second mode of `X`, which scikit-learn calls so.
+        Size of the second mode of `X`, by the convention of scikit-learn.
     sample_shape_ : tuple of int
         Shape of a sample.
+
+    See Also
+    --------
+    tucket.ltr : The same reduction as a function.
 
     Examples
     --------
@@ -87,31 +91,74 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         self.workers = workers
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803
-        """Learn blocks and weights from samples, the first mode of `X`; `y` is ignored."""
+        """Learn blocks and weights.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, ...)
+            Samples: non-negative arrays of any number of modes.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        LTR
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If an entry is negative or not finite, or a rank does not fit.
+        """
         self._learn(self._check(X, reset=True))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:  # noqa: ARG002, N803
-        """Learn from samples and return their features, which come with the learning if the samples have no rank."""
+        """Learn blocks and weights, and return the features; often cheaper than `fit` and then `transform`.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, ...)
+            Samples.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        array of shape (n_samples, n_blocks)
+            Block sums of each sample.
+        """
         samples = self._check(X, reset=True)
         model = self._learn(samples)
-        return (
-            np.array(model.core.reshape(len(samples), -1)) if model.rank[0] == len(samples) else self._features(samples)
-        )
+        if model.rank[0] < len(samples):
+            return self._features(samples)
+        return np.array(model.core.reshape(len(samples), -1))  # the core already holds the sums of each sample
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803
-        """Learn from more samples: the first call chooses the blocks, and all of them the weights."""
+        """Learn from more samples: the first call chooses the blocks, and every call updates the weights.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, ...)
+            Samples.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        LTR
+            The estimator.
+        """
         if not hasattr(self, "partition_"):
             return self.fit(X)
         samples = self._check(X, reset=False)
-        whole = (1, *samples.shape[1:])
-        found = collect(samples, Partition.uniform(samples.shape, whole), workers=self.workers)
+        found = collect(samples, (1, *samples.shape[1:]), workers=self.workers)
         return self._weigh([known + more for known, more in zip(self._marginals, found.marginals[1:])])
 
     def _learn(self, samples: NDArray[Any]) -> BlockTucker:
         ranks, blocks = self._ranks(samples.shape), self.blocks
         if isinstance(blocks, str) and ranks[0] is None:
-            blocks = (None, *(blocks,) * (samples.ndim - 1))  # the samples stay as they are
+            blocks = (None, *(blocks,) * (samples.ndim - 1))
         rng = None
         if self.random_state is not None:
             rng = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -128,19 +175,30 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
             if most < 1:
                 check_mode_rank(most, shape[1], 1)
             return (None, *(min(most, size) for size in shape[1:]))
-        return one_a_mode(self.rank, shape, "rank") if self.rank is not None else (None,) * len(shape)
+        return one_per_mode(self.rank, shape, "rank") if self.rank is not None else (None,) * len(shape)
 
     def _weigh(self, marginals: list[NDArray[np.float64]]) -> Self:
-        """Take the marginals of the modes of a sample, over all samples, for weights."""
+        """Keep the marginals of the modes of a sample, over all samples, and compute the weights from them."""
         self._marginals, self.weights_ = marginals, []
         for marginal, blocks in zip(marginals, self.partition_.modes):
             mass = blocks.expand(blocks.sum(marginal))
-            alike = 1 / blocks.expand(blocks.sizes)  # in a block that had no mass so far
-            self.weights_.append(np.divide(marginal, mass, where=mass > 0, out=alike))
+            equal = 1 / blocks.expand(blocks.sizes)  # the weights of a block that has no mass yet
+            self.weights_.append(np.divide(marginal, mass, where=mass > 0, out=equal))
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the features of samples: their block sums, flat."""
+        """Return the features of samples.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, ...)
+            Samples of the same shape as in `fit`.
+
+        Returns
+        -------
+        array of shape (n_samples, n_blocks)
+            Block sums of each sample.
+        """
         check_is_fitted(self, "partition_")
         return self._features(self._check(X, reset=False))
 
@@ -150,12 +208,23 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return np.array(collect(samples, cut, workers=self.workers).core.reshape(len(samples), -1))
 
     def inverse_transform(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """Return the samples that features stand for."""
+        """Return the samples that features stand for.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_blocks)
+            Block sums of each sample.
+
+        Returns
+        -------
+        array of shape (n_samples, ...)
+            Approximate samples.
+        """
         check_is_fitted(self, "partition_")
         features = np.asarray(X, np.float64)
         if features.ndim != 2 or features.shape[1] != self._n_features_out:
             raise ValueError(
-                f"X has shape {features.shape}; give (samples, {self._n_features_out}), a column for each block"
+                f"X has shape {features.shape}; give (samples, {self._n_features_out}), one column per block"
             )
         samples = features.reshape(-1, *self.partition_.rank)
         for mode, (blocks, weights) in enumerate(zip(self.partition_.modes, self.weights_), 1):
@@ -164,9 +233,20 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return samples
 
     def score(self, X: Any, y: Any = None) -> float:  # noqa: ARG002, N803
-        """Return minus the divergence of samples from what their features stand for, over their total.
+        """Return the negative Kullback-Leibler divergence of samples from their approximation, divided by their sum.
 
-        Mass at an index that had none when the weights were learned, though its block had, makes it minus infinity.
+        Parameters
+        ----------
+        X : array of shape (n_samples, ...)
+            Samples.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        float
+            At most 0. Minus infinity if an index with weight 0 has mass: an index that had none in `fit`, in a block
+            that had some.
         """
         from tucket.models.metrics import kl
 

@@ -1,6 +1,6 @@
-"""Pictures of models: blocks, cores, information, errors and slices. Each takes `ax`, and returns what it drew on.
+"""Plots of models: blocks, cores, information, errors and slices.
 
-The colours are those of Okabe and Ito, and cividis, which people with any kind of colour vision can tell apart.
+The colours are the palette of Okabe and Ito, and cividis: both work for people with any colour vision.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tucket.backends.home import home_of
+from tucket.backends import get_backend
 from tucket.base.axes import find_mode, mode_names
-from tucket.base.optional import need
-from tucket.kernels.foreign import bring
-from tucket.models.arrays import here
+from tucket.base.optional import import_optional
+from tucket.interfaces.text import format_sizes
+from tucket.models.block_tucker import BlockTucker
 from tucket.models.model import Model
-from tucket.models.tucker import BlockTucker
 
 if TYPE_CHECKING:
     from tucket.decomposition.fit import Fit
@@ -26,59 +25,144 @@ if TYPE_CHECKING:
 __all__ = ["blocks", "core", "errors", "information", "model", "slices"]
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
-MARKS = "osD^vPX*"
+MARKERS = "osD^vPX*"
 
-LONGEST = 600
-"""Bars of a marginal, at most."""
+MAX_BARS = 600
+"""Maximum number of bars in the plot of a marginal: about one per pixel of a small figure."""
+
+MAX_EDGES = 100
+"""Maximum number of white lines between blocks: more would hide the bars."""
+
+MAX_TICK_LABELS = 30
+"""Maximum number of labels that an axis shows."""
 
 
 def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
-    """Draw the blocks of a mode over its marginal: neighbouring colours are different blocks."""
-    model = here(model)
-    if not isinstance(model, BlockTucker):
-        raise TypeError(f"model: got a {type(model).__name__}, which has no blocks; give a model of ltr's")
-    ax = _axes(ax)
+    """Plot the marginal of a mode, coloured by block.
+
+    Parameters
+    ----------
+    model : BlockTucker
+        A model made by `tucket.ltr`.
+    mode : int or str, default 0
+        Number or name of the mode.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        What the plot is drawn on.
+
+    Raises
+    ------
+    TypeError
+        If the model has no blocks.
+
+    See Also
+    --------
+    tucket.BlockTucker.blocks : The same blocks as a list.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> ax = blocks(tk.ltr(x, 2), mode=1)
+    >>> ax.get_title()
+    '2 blocks of 10 indices'
+    """
+    model = with_blocks(model)
+    ax = _new_axes() if ax is None else ax
     number = find_mode(mode, model.axes, len(model.shape))
-    marginal = model.marginals[number]
-    labels = model.partition[number].labels
-    # of a long mode the largest of some neighbours is shown, since a bar thinner than a pixel is not seen
-    first = np.unique(np.linspace(0, len(marginal), min(len(marginal), LONGEST), endpoint=False).astype(int))
+    marginal, labels = model.marginals[number], model.partition[number].labels
+    # a bar thinner than a pixel is invisible: in a long mode, each bar shows the largest of several neighbours
+    first = np.unique(np.linspace(0, len(marginal), min(len(marginal), MAX_BARS), endpoint=False).astype(int))
     heights = np.maximum.reduceat(marginal, first)
     widths = np.diff(np.append(first, len(marginal)))
-    shades = np.array([COLOURS[label % 6] for label in range(model.rank[number])])
-    ax.bar(first - 0.5, heights, width=widths, align="edge", color=shades[labels[first]], linewidth=0)
+    colours = np.array([COLOURS[label % 6] for label in range(model.rank[number])])
+    ax.bar(first - 0.5, heights, width=widths, align="edge", color=colours[labels[first]], linewidth=0)
     edges = np.flatnonzero(labels[1:] != labels[:-1]) + 0.5
-    if len(edges) <= 100:
+    if len(edges) <= MAX_EDGES:
         ax.vlines(edges, 0, marginal.max(initial=0), color="white", linewidth=0.5)
     ax.set(xlim=(-0.5, len(marginal) - 0.5), xlabel=_name(model, number), ylabel="marginal")
     ax.set_title(f"{model.rank[number]} blocks of {len(marginal)} indices", fontsize=10)
-    _label_ticks(ax, model, number)
+    index_labels = None if model.axes is None else model.axes.labels[number]
+    if index_labels is not None and len(index_labels) <= MAX_TICK_LABELS:
+        ax.set_xticks(range(len(index_labels)), [str(label) for label in index_labels], rotation=90, fontsize=7)
     return ax
 
 
 def core(model: Model, modes: tuple[int | str, int | str] = (0, 1), *, ax: Any = None) -> Any:
-    """Draw the core of a model, summed over all but two modes, in the order of its blocks."""
-    model = here(model)
-    ax = _axes(ax)
+    """Plot the core of a model, summed over all modes but two.
+
+    Parameters
+    ----------
+    model : Model
+        Any model.
+    modes : pair of int or str, default (0, 1)
+        The modes of the rows and the columns, by number or name.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        What the plot is drawn on.
+
+    Raises
+    ------
+    ValueError
+        If both modes are the same.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> core(tk.ltr(x, 2)).images[0].get_array().data
+    array([[180.,  20.],
+           [ 20., 180.]])
+    """
+    model = model.to_numpy()
     count = len(model.shape)
     first, second = (find_mode(mode, model.axes, count) for mode in (modes if count > 1 else (0, 0)))
     if count > 1 and first == second:
         raise ValueError(f"modes: got {modes}; give two different ones")
-    held = model.core.astype(np.float64)
-    flat = held.sum(axis=tuple(k for k in range(count) if k not in (first, second)))
-    flat = flat.reshape(1, -1) if count == 1 else flat if first < second else flat.T
-    image = ax.imshow(flat, cmap="cividis", aspect="auto", interpolation="nearest")
+    ax = _new_axes() if ax is None else ax
+    sums = model.core.sum(axis=tuple(k for k in range(count) if k not in (first, second)), dtype=np.float64)
+    sums = sums.reshape(1, -1) if count == 1 else sums if first < second else sums.T
+    image = ax.imshow(sums, cmap="cividis", aspect="auto", interpolation="nearest")
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
     ax.figure.colorbar(image, ax=ax, label="sum of the block")
     ax.set(ylabel=f"blocks of {_name(model, first)}" if count > 1 else "", xlabel=f"blocks of {_name(model, second)}")
-    ax.set_title(f"core, {' x '.join(map(str, model.rank))}", fontsize=10)
+    ax.set_title(f"core, {format_sizes(model.rank)}", fontsize=10)
     return ax
 
 
 def information(curve: InformationCurve, *, ax: Any = None) -> Any:
-    """Draw how much of the information the models of a curve keep, against the numbers that they hold."""
-    ax = _axes(ax)
+    """Plot the share of information that models keep against their number of parameters.
+
+    Parameters
+    ----------
+    curve : InformationCurve
+        Result of `tucket.information_curve`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        What the plot is drawn on.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> ax = information(tk.information_curve(x))
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['all modes', 'mode 0 alone', 'mode 1 alone', 'knee: (2, 2)']
+    """
+    ax = _new_axes() if ax is None else ax
     names = mode_names(curve.axes, len(curve.modes))
     ax.plot([p.n_parameters for p in curve.joint], [p.kept for p in curve.joint], color=COLOURS[7], label="all modes")
     for path, name, colour in zip(curve.modes, names, COLOURS * len(curve.modes)):
@@ -92,15 +176,37 @@ def information(curve: InformationCurve, *, ax: Any = None) -> Any:
 
 
 def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", ax: Any = None) -> Any:
-    """Draw error against time: of methods that were compared, or of the iterations of one."""
-    ax = _axes(ax)
+    """Plot error against time, of several methods or of the iterations of one.
+
+    Parameters
+    ----------
+    results : Fit, or iterable of Entry
+        Result of `tucket.ntd` or of `tucket.interfaces.compare.compare`.
+    measure : {"relative_error", "kl"}, default "relative_error"
+        Which error of the methods to plot. A Fit always shows its own loss.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        What the plot is drawn on.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> fit = tk.ntd(np.add.outer(np.arange(1.0, 7), np.arange(1.0, 9)), 2)
+    >>> errors(fit).get_ylabel()
+    'loss'
+    """
+    ax = _new_axes() if ax is None else ax
     trace = getattr(results, "trace", None)
     if trace is not None:
         ax.plot([step.seconds for step in trace], [step.loss for step in trace], ".-", color=COLOURS[0])
         ax.set(xscale="log", xlabel="seconds", ylabel="loss")
     else:
-        for entry, colour, mark in zip(results, COLOURS * 9, MARKS * 9):  # type: ignore[arg-type]
-            ax.plot(entry.seconds, getattr(entry, measure), mark, color=colour, label=entry.method, markersize=8)
+        for entry, colour, marker in zip(results, COLOURS * 9, MARKERS * 9):
+            ax.plot(entry.seconds, getattr(entry, measure), marker, color=colour, label=entry.method, markersize=8)
         names = {"relative_error": "relative error", "kl": "KL / sum"}
         ax.set(xscale="log", xlabel="seconds", ylabel=names.get(measure, measure))
         ax.legend(fontsize=8)
@@ -109,42 +215,75 @@ def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", a
 
 
 def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: Any = None) -> Any:
-    """Draw a slice of a tensor of images, its approximation, and what is left between them, side by side.
+    """Plot a slice of a tensor of images, its approximation, and the residual, side by side.
 
-    The slice has two neighbouring modes of most alike size, and one of three or four, if it comes after them, for
-    colour; `index` says which of the indices of the other modes, by default the first.
+    The image has the two neighbouring modes of most similar size, and as colour the mode after them if it has three or
+    four indices.
+
+    Parameters
+    ----------
+    x : array
+        The tensor.
+    model : Model
+        A model of the same shape.
+    index : sequence of int, optional
+        Which slice: one index for each of the other modes; the first slice by default.
+    axes : sequence of three matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    sequence of matplotlib.axes.Axes
+        What the images are drawn on.
+
+    Raises
+    ------
+    ValueError
+        If `x` and the model differ in shape, or `index` in length.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> row, column = np.mgrid[0:20, 0:30]
+    >>> images = [np.hypot(row - 10, column - at) for at in (5, 15, 25)]  # a cone that moves
+    >>> axes = slices(images, tk.ltr(images, 3), [2])
+    >>> [ax.get_title() for ax in axes]
+    ['original', 'approximation', 'residual']
     """
-    model = here(model)
-    x = np.asarray(x) if home_of(x) is None else bring(x)
+    model = model.to_numpy()
+    x = get_backend(x).to_numpy(x)
     if x.shape != model.shape:
         raise ValueError(f"x has shape {x.shape}, but the model is of shape {model.shape}")
-    image = image_modes(model.shape)
-    others = [k for k in range(x.ndim) if k not in image]
-    at = [0] * len(others) if index is None else list(index)
-    if len(at) != len(others):
-        raise ValueError(f"index: got {len(at)} numbers; give {len(others)}, one for each of the modes {others}")
-    where = tuple(slice(None) if k in image else at[others.index(k)] for k in range(x.ndim))
-    original, found = x[where].astype(np.float64), np.asarray(model[where], np.float64)
+    original, approximation = (np.asarray(each, np.float64) for each in _pick_slice(x, model, index))
     if axes is None:
-        plt = need("matplotlib.pyplot", "plot", "a plot")
-        axes = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")[1]
+        axes = _pyplot().subplots(1, 3, figsize=(9, 3.2), layout="constrained")[1]
     top = original.max() or 1.0
     shades = {} if original.ndim == 3 else {"cmap": "cividis", "vmin": 0, "vmax": 1}
-    for ax, part, title in zip(axes, (original, found), ("original", "approximation")):
+    for ax, part in zip(axes, (original, approximation)):
         ax.imshow(np.clip(part / top, 0, 1), **shades)
-        ax.set_title(title, fontsize=10)
-    rest = (original - found) / top
-    rest = rest.mean(axis=2) if rest.ndim == 3 else rest
-    widest = float(np.abs(rest).max()) or 1.0
-    axes[2].imshow(rest, cmap="PuOr", vmin=-widest, vmax=widest)
-    axes[2].set_title("residual", fontsize=10)
-    for ax in axes:
+    residual = (original - approximation) / top
+    residual = residual.mean(axis=2) if residual.ndim == 3 else residual
+    widest = float(np.abs(residual).max()) or 1.0
+    axes[2].imshow(residual, cmap="PuOr", vmin=-widest, vmax=widest)
+    for ax, title in zip(axes, ("original", "approximation", "residual")):
         ax.set(xticks=[], yticks=[])
+        ax.set_title(title, fontsize=10)
     return axes
 
 
+def _pick_slice(x: Any, model: Model, index: Sequence[int] | None) -> tuple[Any, Any]:
+    """Return a slice of the tensor and of the model."""
+    image = image_modes(model.shape)
+    others = [k for k in range(len(model.shape)) if k not in image]
+    indices = [0] * len(others) if index is None else list(index)
+    if len(indices) != len(others):
+        raise ValueError(f"index: got {len(indices)} numbers; give {len(others)}, one for each of the modes {others}")
+    box = tuple(slice(None) if k in image else indices[others.index(k)] for k in range(len(model.shape)))
+    return x[box], model[box]
+
+
 def image_modes(shape: Sequence[int]) -> list[int]:
-    """Return the modes that make an image: neighbours of most alike size, and one of 3 or 4 after them, for colour.
+    """Return the modes of an image: the neighbours of most similar size, and a mode of 3 or 4 after them as colour.
 
     Examples
     --------
@@ -154,49 +293,75 @@ def image_modes(shape: Sequence[int]) -> list[int]:
     if len(shape) < 2:
         raise ValueError(f"a tensor of shape {tuple(shape)} has no slice that is an image; give at least two modes")
 
-    def alike(first: int) -> tuple[bool, float, int]:
+    def unlikeness(first: int) -> tuple[bool, float, int]:
         low, high = sorted(shape[first : first + 2])
         return low < 8, high / low, -low * high
 
-    first = min(range(len(shape) - 1), key=alike)
+    first = min(range(len(shape) - 1), key=unlikeness)
     image = [first, first + 1]
     colour = image[-1] + 1
     return [*image, colour] if colour < len(shape) and shape[colour] in (3, 4) else image
 
 
 def model(model: Model) -> Any:
-    """Draw what there is to see of a model: the blocks of each mode over its marginal, and the core."""
-    model = here(model)
-    plt = need("matplotlib.pyplot", "plot", "a plot")
+    """Plot a model: the blocks of each mode over its marginal, if it has blocks, and the core.
+
+    Parameters
+    ----------
+    model : Model
+        Any model.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The new figure.
+
+    See Also
+    --------
+    blocks : The blocks of one mode.
+    core : The core.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> [ax.get_title() for ax in model(tk.ltr(x, 2)).axes[:3]]
+    ['2 blocks of 8 indices', '2 blocks of 10 indices', 'core, 2 x 2']
+    """
+    model = model.to_numpy()
     count = len(model.shape)
     pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]
-    shown = list(range(count)) if isinstance(model, BlockTucker) else []
-    total = len(shown) + len(pairs)
+    modes = range(count) if isinstance(model, BlockTucker) else range(0)
+    total = len(modes) + len(pairs)
     columns = min(total, 4)
     rows = -(-total // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(4 * columns, 3.2 * rows), squeeze=False, layout="constrained")
+    size = 4 * columns, 3.2 * rows
+    figure, axes = _pyplot().subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     places = list(axes.ravel())
-    for mode, ax in zip(shown, places):
+    for mode, ax in zip(modes, places):
         blocks(model, mode, ax=ax)  # type: ignore[arg-type]
-    for pair, ax in zip(pairs, places[len(shown) :]):
+    for pair, ax in zip(pairs, places[len(modes) :]):
         core(model, pair, ax=ax)
     for ax in places[total:]:
         ax.remove()
     return figure
 
 
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    plt = need("matplotlib.pyplot", "plot", "a plot")
-    return plt.subplots(layout="constrained")[1]
+def with_blocks(model: Any) -> BlockTucker:
+    """Return a model in NumPy arrays, if it has blocks."""
+    found = model.to_numpy() if hasattr(model, "to_numpy") else model
+    if not isinstance(found, BlockTucker):
+        raise TypeError(f"model: got a {type(model).__name__}, which has no blocks; give a model made by tucket.ltr")
+    return found
+
+
+def _pyplot() -> Any:
+    return import_optional("matplotlib.pyplot", "plot", "a plot")
+
+
+def _new_axes() -> Any:
+    return _pyplot().subplots(layout="constrained")[1]
 
 
 def _name(model: Model, mode: int) -> str:
     return mode_names(model.axes, len(model.shape))[mode]
-
-
-def _label_ticks(ax: Any, model: Model, mode: int) -> None:
-    labels = None if model.axes is None else model.axes.labels[mode]
-    if labels is not None and len(labels) <= 30:
-        ax.set_xticks(range(len(labels)), [str(label) for label in labels], rotation=90, fontsize=7)

@@ -1,4 +1,4 @@
-"""A page about a model: one file, with all that it shows in it, that any browser opens without a network."""
+"""A page about a model: one HTML file that any browser opens offline."""
 
 from __future__ import annotations
 
@@ -17,45 +17,65 @@ from tucket.base.archive import check_target, replacing
 from tucket.base.axes import mode_names
 from tucket.base.boxes import halved
 from tucket.base.partition import Partition
-from tucket.interfaces.plot import image_modes
-from tucket.interfaces.text import human_bytes, times
-from tucket.models.arrays import here
+from tucket.interfaces.plot import image_modes, with_blocks
+from tucket.interfaces.text import format_sizes, human_bytes
+from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
 from tucket.models.model import Model
-from tucket.models.statistics import Statistics
-from tucket.models.tucker import BlockTucker
 from tucket.projection.information_curve import information_curve
 from tucket.sources.as_source import as_source
-from tucket.sources.dense import SMALL, Array
+from tucket.sources.dense import SMALL_BYTES, Array
 
 __all__ = ["make_report", "write_report"]
 
-CELLS = 1 << 17
-"""Entries of the core that the page works with; a larger one is cut coarser first."""
+CORE_ENTRIES = 1 << 17
+"""Maximum number of core entries in the page, which reads all of them at each move of the slider."""
 
-PIXELS = 256
-"""Longest side of an image in the page."""
+IMAGE_PIXELS = 256
+"""Maximum number of pixels along a side of an image in the page."""
 
 IMAGES = 12
-"""Slices of the tensor that can be looked at."""
+"""Maximum number of slices in the page."""
 
-LABELS = 40
-"""Labels of a block that are listed."""
+LISTED_INDICES = 40
+"""Maximum number of indices or labels that the page lists per block."""
 
 
 def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, title: str | None = None) -> None:
-    """Write the page, under a temporary name first, so that nobody meets half of it.
+    """Write a page about a model: its blocks, its core, and all coarser models by a slider.
+
+    The page holds all it needs, so it opens without a network. Its file is complete or absent, never half written.
 
     Parameters
     ----------
-    path
-        Where to write it.
+    path : str or Path
+        File to write.
     model : BlockTucker
-        What it is about.
-    data : array or source
-        The tensor, if its errors and, of images, the originals are to be shown.
-    title : str
-        What to call it.
+        A model made by `tucket.ltr`.
+    data : array or source, optional
+        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+    title : str, optional
+        Title of the page; by default one with the shape of the tensor.
+
+    Raises
+    ------
+    TypeError
+        If the model has no blocks.
+    ValueError
+        If the data and the model differ in shape.
+    OSError
+        If the file cannot be written.
+
+    See Also
+    --------
+    make_report : The same page as a string.
+
+    Examples
+    --------
+    >>> import tempfile, tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_report(Path(folder, "groups.html"), tk.ltr(x, 2), x, title="Groups")
     """
     check_target(path)
     text = make_report(model, data, title=title)
@@ -64,38 +84,66 @@ def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, titl
 
 
 def make_report(model: BlockTucker, data: Any = None, *, title: str | None = None) -> str:
-    """Return the page as text."""
-    model = here(model)
-    if not isinstance(model, BlockTucker):
-        raise TypeError(f"model: got a {type(model).__name__}; a report is about blocks: give a model of ltr's")
-    source = None if data is None else as_source(data, shape=model.shape)
-    facts, errors = _facts(model), {}
+    """Return a page about a model as a string.
+
+    Parameters
+    ----------
+    model : BlockTucker
+        A model made by `tucket.ltr`.
+    data : array or source, optional
+        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+    title : str, optional
+        Title of the page; by default one with the shape of the tensor.
+
+    Returns
+    -------
+    str
+        The page, in HTML.
+
+    Raises
+    ------
+    TypeError
+        If the model has no blocks.
+    ValueError
+        If the data and the model differ in shape.
+
+    See Also
+    --------
+    write_report : Write the page to a file.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
+    >>> '"rank": "2 x 2"' in make_report(tk.ltr(x, 2))
+    True
+    """
+    model = with_blocks(model)
+    source = None if data is None else as_source(data, shape=model.shape).load_if_small()
+    divergence, errors = None, {}
     if source is not None:
-        source = source.held()
-        errors = {
-            "KL divergence / sum": model.kl(source) / (float(model.core.sum()) or 1.0),
-            "relative error": model.relative_error(source),
-        }
+        divergence = model.kl(source) / (float(model.core.sum()) or 1.0)
+        errors = {"KL / sum": divergence, "relative error": model.relative_error(source)}
     page = {
-        "title": title or f"A model of a {times(model.shape)} tensor",
-        "facts": facts,
+        "title": title or f"A model of a {format_sizes(model.shape)} tensor",
+        "facts": _facts(model),
         "errors": errors,
         "modes": _modes(model),
         **_numbers(model),
-        "lost": errors.get("KL divergence / sum"),
+        "divergence": divergence,
         "pictures": _pictures(model, source.array if isinstance(source, Array) else None),
         "version": __version__,
     }
     template = files("tucket.interfaces").joinpath("report.html").read_text(encoding="utf-8")
-    # no text of the page's own may end the script that holds it
+    # a label that contains </script> must not end the script
     return template.replace("/*PAGE*/null", json.dumps(page).replace("<", "\\u003c"))
 
 
 def _facts(model: Model) -> dict[str, str]:
     entries = int(np.prod(model.shape, dtype=np.float64))
     return {
-        "shape": times(model.shape),
-        "rank": times(model.rank),
+        "shape": format_sizes(model.shape),
+        "rank": format_sizes(model.rank),
         "parameters": f"{model.n_parameters:,}",
         "entries of the tensor": f"{entries:,}",
         "compression": f"{entries / model.n_parameters:,.1f} x",
@@ -105,27 +153,23 @@ def _facts(model: Model) -> dict[str, str]:
 
 
 def _numbers(model: BlockTucker) -> dict[str, Any]:
-    """Return what the page computes every coarser model from: core, marginals, blocks, and the order of joining."""
-    grid = Partition.uniform(model.rank, halved(model.rank, CELLS))
-    statistics = collect(model.block_masses(), grid)
-    path = information_curve(_of_core(statistics)).joint
+    """Return all that coarser models follow from: core, blocks, marginals, and the order in which blocks merge."""
+    grid = Partition.uniform(model.rank, halved(model.rank, CORE_ENTRIES))
+    core = collect(model.block_masses(), grid).core
+    path = information_curve(collect(core, Partition.uniform(core.shape, core.shape))).joint
     partition = model.partition.compose(grid)
     return {
         "shape": list(model.shape),
-        "core": _packed(statistics.core),
-        "rank": list(statistics.rank),
+        "core": _packed(core),
+        "rank": list(core.shape),
         "labels": [_packed(blocks.labels.astype(np.int32)) for blocks in partition.modes],
         "marginals": [_packed(marginal) for marginal in model.marginals],
-        "joins": _joins([point.partition for point in path]),
+        "merges": _merges([point.partition for point in path]),
     }
 
 
-def _of_core(statistics: Statistics) -> Statistics:
-    return collect(statistics.core, Partition.uniform(statistics.rank, statistics.rank))
-
-
-def _joins(partitions: list[Partition]) -> list[list[int]]:
-    """Tell a path of partitions by its steps: in which mode, and which block joins the one before it."""
+def _merges(partitions: list[Partition]) -> list[list[int]]:
+    """Return each step of a path: its mode, and the block that merges with the block before it."""
     steps = []
     for fine, coarse in itertools.pairwise(partitions):
         mode = next(k for k, (a, b) in enumerate(zip(fine.rank, coarse.rank)) if a != b)
@@ -136,59 +180,52 @@ def _joins(partitions: list[Partition]) -> list[list[int]]:
 
 
 def _modes(model: BlockTucker) -> list[dict[str, Any]]:
-    """Return names and blocks of the modes, in words."""
+    """Return the names of the modes, and the mass and the members of each block."""
     names = mode_names(model.axes, len(model.shape))
-    return [{"name": name, "blocks": [_words(block) for block in model.blocks(k)]} for k, name in enumerate(names)]
+    return [
+        {"name": name, "blocks": [{"mass": block.mass, "members": _members(block)} for block in model.blocks(k)]}
+        for k, name in enumerate(names)
+    ]
 
 
-def _words(block: Any) -> dict[str, Any]:
-    if block.labels is not None:
-        shown, more = block.labels[:LABELS], len(block.labels) - LABELS
-        text = ", ".join(map(str, shown)) + (f" and {more} more" if more > 0 else "")
-    elif isinstance(block.indices, slice):
-        text = f"{block.indices.start} to {block.indices.stop - 1}"
-    else:
-        shown, more = block.indices[:LABELS], len(block.indices) - LABELS
-        text = ", ".join(map(str, shown)) + (f" and {more} more" if more > 0 else "")
-    return {"mass": block.mass, "members": text}
+def _members(block: Any) -> str:
+    """Return the labels or the indices of a block as text."""
+    if block.labels is None and isinstance(block.indices, slice):
+        return f"{block.indices.start} to {block.indices.stop - 1}"
+    members = block.indices if block.labels is None else block.labels
+    more = len(members) - LISTED_INDICES
+    return ", ".join(map(str, members[:LISTED_INDICES])) + (f" and {more} more" if more > 0 else "")
 
 
 def _pictures(model: BlockTucker, x: NDArray[Any] | None) -> dict[str, Any] | None:
-    """Return which slices are images, and some of the originals, made small."""
+    """Return which slices the page shows, and the original images, made smaller; None without images."""
     modes = image_modes(model.shape) if len(model.shape) > 1 else []
     if not modes or min(model.shape[k] for k in modes[:2]) < 8:
         return None
     others = [k for k in range(len(model.shape)) if k not in modes]
     counts = [model.shape[k] for k in others]
-    places = [np.unravel_index(n, counts) for n in np.unique(np.linspace(0, np.prod(counts) - 1, IMAGES).astype(int))]
-    step = max(1, -(-max(model.shape[k] for k in modes[:2]) // PIXELS))
-    pictures: dict[str, Any] = {
-        "modes": modes,
-        "others": others,
-        "places": [[int(i) for i in place] for place in places],
-        "names": [_place_name(model, others, place) for place in places],
-        "step": step,
-    }
-    if x is None or x.nbytes > SMALL:
+    numbers = np.unique(np.linspace(0, np.prod(counts) - 1, IMAGES).astype(int))
+    places = [[int(i) for i in np.unravel_index(number, counts)] for number in numbers]
+    step = max(1, -(-max(model.shape[k] for k in modes[:2]) // IMAGE_PIXELS))
+    names = [_place_name(model, others, place) for place in places]
+    pictures: dict[str, Any] = {"modes": modes, "others": others, "places": places, "names": names, "step": step}
+    if x is None or x.nbytes > SMALL_BYTES:
         return pictures
     top = float(x.max()) or 1.0
-    shown = []
-    for place in pictures["places"]:
-        where = tuple(
-            (slice(None, None, step) if k in modes[:2] else slice(None)) if k in modes else place[others.index(k)]
-            for k in range(x.ndim)
-        )
-        shown.append(_packed(np.round(255 * (x[where] / top)).astype(np.uint8)))
-    return {**pictures, "originals": shown, "top": top}
+    box: list[Any] = [slice(None, None, step) if k in modes[:2] else slice(None) for k in range(x.ndim)]
+    originals = []
+    for place in places:
+        for mode, index in zip(others, place):
+            box[mode] = index
+        originals.append(_packed(np.round(255 * (x[tuple(box)] / top)).astype(np.uint8)))
+    return {**pictures, "originals": originals, "top": top}
 
 
-def _place_name(model: BlockTucker, modes: list[int], place: Any) -> str:
-    """Return the indices of a slice in words."""
-    words = []
-    for mode, index in zip(modes, place):
-        labels = None if model.axes is None else model.axes.labels[mode]
-        name = mode_names(model.axes, len(model.shape))[mode]
-        words.append(f"{name} {index}" if labels is None else f"{name} {labels[index]}")
+def _place_name(model: BlockTucker, modes: list[int], place: list[int]) -> str:
+    """Return what to call a slice: the index or the label in each of the other modes."""
+    names = mode_names(model.axes, len(model.shape))
+    labels = (None,) * len(model.shape) if model.axes is None else model.axes.labels
+    words = (f"{names[k]} {i if (known := labels[k]) is None else known[i]}" for k, i in zip(modes, place))
     return ", ".join(words) or "all"
 
 

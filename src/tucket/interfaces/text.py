@@ -1,14 +1,14 @@
-"""Numbers and tables for people to read."""
+"""Numbers and tables as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["human_bytes", "table", "times"]
+__all__ = ["format_sizes", "human_bytes", "table"]
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Lay cells out in columns: the first ones, words, to the left, and numbers to the right.
+    """Align cells in columns: the first `words` columns to the left, the others, numbers, to the right.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
 
 
 def human_bytes(size: float) -> str:
-    """Write a number of bytes.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -44,12 +44,12 @@ def human_bytes(size: float) -> str:
     return f"{size:.3g} EB"
 
 
-def times(sizes: Sequence[int]) -> str:
-    """Write a shape or a rank.
+def format_sizes(sizes: Sequence[int]) -> str:
+    """Format a shape or a rank.
 
     Examples
     --------
-    >>> times((92, 112, 400))
+    >>> format_sizes((92, 112, 400))
     '92 x 112 x 400'
     """
     return " x ".join(map(str, sizes))

@@ -1,118 +1,160 @@
-"""The passes over arrays and entries: checked arrays in, small arrays out. Here it is chosen which code runs."""
+"""The passes over arrays and entries: checked arrays in, small arrays out. Here it is chosen which code runs.
+
+A backend names the module that reads its arrays: `numpy`, `array_api` or `cuda`. Large NumPy arrays go to the compiled
+loops of `cpu`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.backends import get_backend
+from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
-from tucket.base.threads import check_workers
-from tucket.kernels import numpy as plain
+from tucket.kernels import array_api
 from tucket.kernels.sums import Moments, Sums
 
 __all__ = [
-    "LARGE",
+    "COMPILED_ENTRIES",
+    "Kernels",
     "Moments",
     "Sums",
     "block_sums",
-    "check_workers",
     "entry_sums",
+    "expand_blocks",
     "is_large",
-    "read_once",
+    "kernels_for",
     "residual",
+    "shares",
+    "sum_blocks",
     "write",
 ]
 
-LARGE = 1 << 18
-"""Entries from which compiled loops pay for loading their compiler."""
+COMPILED_ENTRIES = 1 << 18
+"""Entries from which compiled loops are worth loading their compiler."""
 
-ONCE = 1 << 24
-"""Entries from which they do so in a process that reads a tensor but once."""
+THREAD_ENTRIES = 1 << 18
+"""Entries of a sparse tensor from which another thread is worth starting."""
 
-ENTRIES = 1 << 18
-"""Entries of a sparse tensor from which another thread pays for starting it."""
-
-SHARE = 1 << 24
-"""Bytes of a tensor from which another thread pays for starting it."""
-
-
-def read_once() -> None:
-    """Say that this process will read a tensor but once, so that it takes a large one for loading a compiler to pay."""
-    global LARGE
-    LARGE = ONCE
+THREAD_BYTES = 1 << 24
+"""Bytes of a dense tensor from which another thread is worth starting."""
 
 
 def is_large(shape: tuple[int, ...]) -> bool:
-    """Say whether a tensor is for the compiled loops: it has many entries, in more than one mode."""
+    """Say whether a NumPy array is for the compiled loops: it has many entries, in more than one mode."""
     entries = math.prod(shape)
-    return entries >= LARGE and max(shape) < entries
+    return entries >= COMPILED_ENTRIES and max(shape) < entries
 
 
-def block_sums(tensor: Any, partition: Partition, workers: int | None = None, unit: float | None = None) -> Sums:
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The passes that there are for some kind of array; None where there is none."""
+
+    block_sums: Callable[..., Sums]
+    residual: Callable[..., tuple[float, float, bool]] | None = None
+    write: Callable[..., None] | None = None
+    project: Callable[..., tuple[Any, list[Any], Any]] | None = None
+    core: Callable[..., Any] | None = None
+    divergence: Callable[..., float | None] | None = None
+    piece_entries: Callable[..., int] | None = None
+
+
+@cache
+def _offered(name: str) -> Kernels:
+    """Return the passes for a kind of array, by the name that its backend gives."""
+    if name == "numpy":
+        from tucket.kernels import numpy
+
+        return Kernels(numpy.block_sums)
+    if name == "compiled":
+        from tucket.kernels.cpu import passes
+
+        return Kernels(passes.block_sums, passes.residual, passes.write)
+    if name == "cuda":
+        from tucket.kernels.gpu import passes as cuda
+
+        return Kernels(
+            cuda.block_sums, cuda.residual, cuda.write, cuda.project, cuda.core, cuda.divergence_of, cuda.piece_entries
+        )
+    return Kernels(array_api.block_sums, array_api.residual)
+
+
+def kernels_for(tensor: Any) -> Kernels:
+    """Return the passes for a tensor: for a large NumPy array those of the compiled loops."""
+    name = get_backend(tensor).kernels
+    return _offered("compiled" if name == "numpy" and is_large(tensor.shape) else name)
+
+
+def _threads(workers: int, tensor: Any) -> int:
+    return min(workers, 1 + int(getattr(tensor, "nbytes", 0)) // THREAD_BYTES)
+
+
+def block_sums(tensor: Any, partition: Partition, workers: int = 1, unit: float | None = None) -> Sums:
     """Read the tensor once, for its block sums and the marginal of every mode.
 
-    Given a unit, a power of two, also for its moments: v log(v / unit) summed over all entries v, and v**2.
+    Given a unit, a power of two, also for its moments: v log(v / unit) and v**2, each summed over all entries v.
     """
-    if workers is not None:
-        check_workers(workers)
-    if not isinstance(tensor, np.ndarray):
-        from tucket.kernels import foreign
-
-        return foreign.block_sums(tensor, partition, unit)
-    if not is_large(tensor.shape):
-        return plain.block_sums(tensor, partition.modes, unit)
-    from tucket.kernels.cpu import passes as compiled
-
-    return compiled.block_sums(tensor, partition, _threads(workers, tensor), unit)
+    return kernels_for(tensor).block_sums(tensor, partition, unit, _threads(workers, tensor))
 
 
 def entry_sums(
     coords: Sequence[NDArray[Any]],
     values: NDArray[Any],
     partition: Partition,
-    workers: int | None = None,
+    workers: int = 1,
     unit: float | None = None,
 ) -> Sums:
     """Read the entries of a sparse tensor once, for its block sums and the marginal of every mode, and its moments.
 
-    For these no index may occur twice.
+    For moments no index may occur twice.
     """
     from tucket.kernels import sparse
 
-    # each thread has sums of its own, which must be worth it
-    share = max(ENTRIES, math.prod(partition.rank) + sum(partition.shape))
-    return sparse.entry_sums(coords, values, partition, min(check_workers(workers), 1 + len(values) // share), unit)
-
-
-def write(
-    out: NDArray[Any],
-    core: NDArray[Any],
-    partition: Partition,
-    weights: Sequence[NDArray[Any]],
-    workers: int | None = None,
-) -> None:
-    """Write the tensor of a block model to a large array."""
-    from tucket.kernels.cpu import passes as compiled
-
-    compiled.write(out, core, partition, weights, _threads(workers, out))
+    # each thread has sums of its own, and must be worth adding them
+    share = max(THREAD_ENTRIES, math.prod(partition.rank) + sum(partition.shape))
+    return sparse.entry_sums(coords, values, partition, min(workers, 1 + len(values) // share), unit)
 
 
 def residual(
-    tensor: NDArray[Any],
-    core: NDArray[Any],
-    partition: Partition,
-    weights: Sequence[NDArray[Any]],
-    workers: int | None = None,
-) -> tuple[float, float, bool]:
-    """Return the sums of squares of large tensor - model and tensor, and whether any entry is negative."""
-    from tucket.kernels.cpu import passes as compiled
+    tensor: Any, core: Any, partition: Partition, weights: Sequence[Any], workers: int = 1, scale: float = 1.0
+) -> tuple[float, float, bool] | None:
+    """Return the sums of squares of tensor - block model and of the tensor, over a scale, in one pass.
 
-    return compiled.residual(tensor, core, partition, weights, _threads(workers, tensor))
+    Return also whether any entry is negative. None for a small NumPy array, which has no kernel for it.
+    """
+    found = kernels_for(tensor).residual
+    return found and found(tensor, core, partition, weights, scale, _threads(workers, tensor))
 
 
-def _threads(workers: int | None, tensor: NDArray[Any]) -> int:
-    return min(check_workers(workers), 1 + tensor.nbytes // SHARE)
+def write(out: Any, core: Any, partition: Partition, weights: Sequence[Any], workers: int = 1) -> bool:
+    """Write the tensor of a block model to an array; return False where there is no kernel for it."""
+    found = kernels_for(out).write
+    if found is None:
+        return False
+    found(out, core, partition, weights, _threads(workers, out))
+    return True
+
+
+def sum_blocks(part: Any, blocks: Blocks, mode: int = 0) -> Any:
+    """Sum an array over the blocks of a mode."""
+    return blocks.sum(part, mode) if isinstance(part, np.ndarray) else array_api.sum_blocks(part, blocks, mode)
+
+
+def expand_blocks(part: Any, blocks: Blocks, mode: int = 0) -> Any:
+    """Repeat the entry of each block for every index of the block, along a mode."""
+    return blocks.expand(part, mode) if isinstance(part, np.ndarray) else array_api.expand_blocks(part, blocks, mode)
+
+
+def shares(vector: Any, blocks: Blocks) -> Any:
+    """Return the share of each index in the mass of its block; 0 in a block without mass."""
+    if not isinstance(vector, np.ndarray):
+        return array_api.shares(vector, blocks)
+    mass = blocks.expand(blocks.sum(vector))
+    return np.divide(vector, mass, where=mass > 0, out=np.zeros_like(vector))

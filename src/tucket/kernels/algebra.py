@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.backends.home import namespace_of
+from tucket.backends import get_namespace
 
 __all__ = [
     "Matrix",
@@ -26,6 +26,7 @@ __all__ = [
     "reshape",
     "select",
     "share",
+    "to_mixture",
     "unfold",
     "weigh",
     "without",
@@ -37,7 +38,7 @@ Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
 
 def reshape(array: Matrix, shape: tuple[int, ...]) -> Matrix:
     """Return an array of another shape, by its own method if it has one, which is quicker."""
-    return array.reshape(shape) if hasattr(array, "reshape") else namespace_of(array).reshape(array, shape)
+    return array.reshape(shape) if hasattr(array, "reshape") else get_namespace(array).reshape(array, shape)
 
 
 def multiply(part: Matrix, matrix: Matrix, mode: int) -> Matrix:
@@ -70,7 +71,7 @@ def without(matrices: Mapping[int, Matrix], mode: int) -> dict[int, Matrix]:
 
 def unfold(part: Matrix, mode: int) -> Matrix:
     """Return a tensor as a matrix, with a row for each index of one mode."""
-    return reshape(namespace_of(part).moveaxis(part, mode, 0), (part.shape[mode], -1))
+    return reshape(get_namespace(part).moveaxis(part, mode, 0), (part.shape[mode], -1))
 
 
 def inner_product(a: Matrix, b: Matrix) -> Matrix:
@@ -84,12 +85,12 @@ def at_least(array: Matrix, least: float) -> Matrix:
         return np.maximum(array, least)
     if hasattr(array, "clamp"):  # of torch's: it sends no number to a device, and can be recorded
         return array.clamp(min=least)
-    return namespace_of(array).clip(array, least, None)
+    return get_namespace(array).clip(array, least, None)
 
 
 def quotient(a: Matrix, b: Matrix) -> Matrix:
     """Divide by what is not negative; what is divided by 0 is 0."""
-    return share(a * namespace_of(a).astype(b > 0, a.dtype), b)
+    return share(a * get_namespace(a).astype(b > 0, a.dtype), b)
 
 
 def share(a: Matrix, b: Matrix) -> Matrix:
@@ -122,9 +123,15 @@ def select(flag: Any, a: Any, b: Any) -> Any:
     """Return the first if a flag is set, else the second; on a device without looking at the flag."""
     if isinstance(flag, bool | np.bool):
         return a if flag else b
-    return namespace_of(flag).where(flag, a, b)
+    return get_namespace(flag).where(flag, a, b)
+
+
+def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Parts:
+    """Make the columns of the factors sum to 1, at the expense of the core."""
+    sums = {mode: get_namespace(core).sum(factor, axis=0) for mode, factor in enumerate(factors)}
+    return weigh(core, sums), [share(factor, sums[mode]) for mode, factor in enumerate(factors)]
 
 
 def join(pieces: Sequence[Matrix]) -> Matrix:
     """Put pieces together along the first mode."""
-    return pieces[0] if len(pieces) == 1 else namespace_of(pieces[0]).concat(pieces)
+    return pieces[0] if len(pieces) == 1 else get_namespace(pieces[0]).concat(pieces)

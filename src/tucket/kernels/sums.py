@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CLOSE", "Moments", "Sums"]
+__all__ = ["KL_RECHECK", "Moments", "Sums"]
 
-CLOSE = 1e-2
-"""The divergence, beside the total, below which logarithms of float32 are too rough for it."""
+KL_RECHECK = 1e-2
+"""Divergence over the total below which logarithms in float32 have too few digits for it."""
 
 
 class Moments(NamedTuple):
-    """Sums over all entries v of a tensor; in the logarithm v is counted in some unit, 1 if nothing is said."""
+    """Sums over all entries v of a tensor; within the logarithm v is counted in some unit, 1 unless told otherwise."""
 
     v_log_v: float
     v_squared: float
@@ -25,16 +25,16 @@ class Moments(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Block sums and marginals, whether any entry was negative, and which kernel saw it."""
+    """Block sums and marginals, whether any entry was negative, and which kernel found them."""
 
     core: NDArray[np.float64]
     marginals: tuple[NDArray[np.float64], ...]
     has_negative: bool
     moments: Moments | None
     kernel: str
-    is_rough: bool = False  # whether logarithms were taken in float32
+    low_precision: bool = False  # whether logarithms were taken in float32
 
     def is_finite(self) -> bool:
-        """Say whether the total is: it is not where an entry is not, or where it is too large."""
+        """Say whether the total is finite: it is not where an entry is not, or where the sum is too large."""
         with np.errstate(all="ignore"):
             return bool(np.isfinite(self.core.sum()))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
+from math import prod
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tucket import kernels
 from tucket.base.axes import Axes, by_mode
 from tucket.base.blocks import Blocks
 from tucket.base.boxes import halved
-from tucket.base.partition import Partition, Rank, check_mode_rank, in_mode, one_rank_a_mode
-from tucket.kernels import check_workers
-from tucket.models.statistics import Statistics, seal
-from tucket.sources import reductions as passes
+from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, rank_per_mode, seal
+from tucket.base.partition import Partition
+from tucket.base.run import ProgressCallback, Run
+from tucket.kernels.sums import Sums
+from tucket.models.statistics import Statistics
 from tucket.sources.as_source import as_source
-from tucket.sources.dense import check_shape_match
-from tucket.sources.source import Report, Source
+from tucket.sources.reductions import BlockSums, Placed, block_sums, check_total
+from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["collect", "finest"]
+__all__ = ["collect", "read", "read_finely"]
 
 Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
 
@@ -35,7 +35,7 @@ def collect(
     *,
     moments: bool = False,
     workers: int | None = None,
-    progress: Report | None = None,
+    progress: ProgressCallback | None = None,
     compute: Literal[True] = True,
 ) -> Statistics: ...
 
@@ -50,7 +50,7 @@ def collect(
     *,
     moments: bool = False,
     workers: int | None = None,
-    progress: Report | None = None,
+    progress: ProgressCallback | None = None,
     compute: bool = True,
 ) -> Any:
     """Read a tensor once, for its block sums and marginals.
@@ -83,40 +83,44 @@ def collect(
     >>> collect(nights, (None, 2))
     Statistics(shape=(3, 3), rank=(3, 2), total=9, kernel='numpy')
     """
-    if workers is not None:
-        check_workers(workers)
-    if not compute and isinstance(x, Stream | Iterator):
-        raise TypeError("compute=False is for arrays of dask's, not for streams; leave it out")
-    if isinstance(x, Stream | Iterator) and not isinstance(partition, Partition):
-        return grow(Stream.of(x), partition, moments=moments, workers=workers, progress=progress)
+    run = Run.of(workers, progress)
+    if isinstance(x, Stream | Iterator):
+        if not compute:
+            raise TypeError("compute=False is for dask arrays, not for streams; leave it out")
+        if not isinstance(partition, Partition):
+            return grow(Stream.of(x), run, partition, moments=moments)
     source = as_source(x, shape=getattr(partition, "shape", None))
     if isinstance(partition, Partition):
         check_shape_match(source, partition.shape, "the partition")
     else:
         partition = _cut(source, partition)
-    unit = 1.0 if moments else None
-    if not compute:
-        return _delayed(source, partition, unit)
-    return _statistics(passes.block_sums(source, [partition], workers, unit, progress)[0], partition, source.axes)
+    return read(source, partition, run, moments) if compute else _delayed(source, partition, moments)
 
 
-def _statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
-    marginals = tuple(map(seal, sums.marginals))
-    return Statistics(partition, seal(sums.core), marginals, sums.moments, sums.kernel, axes)
+def read(
+    source: Source, partition: Partition, run: Run, moments: bool = False, origin: tuple[int, ...] | None = None
+) -> Statistics:
+    """Read a source once, for its statistics; the origin says where in a larger tensor it begins."""
+    sums = block_sums(source, [partition], run, 1.0 if moments else None, origin)[0]
+    return _statistics(sums, partition, source.axes)
 
 
-def _delayed(source: Source, partition: Partition, unit: float | None) -> Any:
+def _statistics(sums: Sums, partition: Partition, axes: Axes | None) -> Statistics:
+    return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)
+
+
+def _delayed(source: Source, partition: Partition, moments: bool) -> Any:
     from tucket.sources.dask import Dask
 
     if not isinstance(source, Dask):
-        raise TypeError(f"compute=False is for arrays of dask's, not for {source!r}; leave it out")
-    reduction = passes.BlockSums((partition,), 1, unit)
+        raise TypeError(f"compute=False is for dask arrays, not for {source!r}; leave it out")
+    reduction = BlockSums((partition,), 1.0 if moments else None)
     return source.delayed(reduction, partial(_finish, partition=partition, axes=source.axes))
 
 
-def _finish(placed: list[passes.Placed], partition: Partition, axes: Axes | None) -> Statistics:
+def _finish(placed: list[Placed], partition: Partition, axes: Axes | None) -> Statistics:
     """Make statistics of the sums of all chunks, wherever that is called."""
-    passes.check_total(placed[0].sums)
+    check_total(placed[0].sums)
     return _statistics(placed[0].sums, partition, axes)
 
 
@@ -124,7 +128,7 @@ def _cut(source: Source, cuts: Any) -> Partition:
     """Return the partition that is meant by an int, or by one a mode, each an int, None, Blocks or starts."""
     cuts = by_mode(cuts, source.axes, len(source.shape), None, "partition")
     modes = []
-    for mode, (cut, size) in enumerate(zip(one_rank_a_mode(cuts, source.shape), source.shape)):
+    for mode, (cut, size) in enumerate(zip(rank_per_mode(cuts, source.shape), source.shape)):
         if isinstance(cut, Blocks):
             if cut.size != size:
                 raise ValueError(f"mode {mode}: the given blocks are of {cut.size} indices; give {size}")
@@ -136,39 +140,31 @@ def _cut(source: Source, cuts: Any) -> Partition:
     return Partition(tuple(modes))
 
 
-FINEST = 1 << 22
-"""Entries of the finest core that a curve, or a search over a stream, begins with."""
+FINE_CELLS = 1 << 22
+"""Cells of the finest core that a curve, or a search over a stream, begins with."""
 
 
-def finest(x: Any, workers: int | None = None, progress: Report | None = None) -> Statistics:
-    """Collect a tensor under blocks as fine as a search without the data can begin with, up to single indices."""
+def read_finely(x: Any, run: Run) -> Statistics:
+    """Read a tensor once, under the finest uniform blocks that fit in memory, up to single indices."""
     if isinstance(x, Stream | Iterator):
-        return grow(Stream.of(x), most=FINEST, moments=True, workers=workers, progress=progress)
+        return grow(Stream.of(x), run, most=FINE_CELLS, moments=True)
     source = as_source(x)
-    rank = halved(source.shape, FINEST)
-    return collect(source, Partition.uniform(source.shape, rank), moments=True, workers=workers, progress=progress)
+    return read(source, Partition.uniform(source.shape, halved(source.shape, FINE_CELLS)), run, moments=True)
 
 
-def grow(
-    stream: Stream,
-    cuts: Any = None,
-    *,
-    most: int | None = None,
-    moments: bool,
-    workers: int | None,
-    progress: Report | None,
-) -> Statistics:
-    """Collect a stream whose length is not known.
+def grow(stream: Stream, run: Run, cuts: Any = None, *, most: int | None = None, moments: bool) -> Statistics:
+    """Read a stream whose length is not known.
 
-    The mode that grows is left whole if the cuts are given. Given instead how many cells there may be, the other modes
-    are cut as finely as that allows, and neighbours in the growing one are joined as often as needed to stay below it.
+    Given the cuts, the mode that grows is left whole. Given instead the number of cells that there may be, the other
+    modes are cut as finely as it allows, and neighbours in the growing mode are joined as often as needed to stay
+    below it.
     """
     parts: list[Statistics] = []
-    mode, width, start, unit = 0, 1, 0, 1.0 if moments else None
+    mode, width, start = 0, 1, 0
     for slab, mode in stream:
         end = start + slab.shape[mode]
         if most is None:
-            wanted = list(one_rank_a_mode(by_mode(cuts, slab.axes, len(slab.shape), None, "partition"), slab.shape))
+            wanted = list(rank_per_mode(by_mode(cuts, slab.axes, len(slab.shape), None, "partition"), slab.shape))
             if wanted[mode] is not None:
                 raise ValueError(
                     f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size "
@@ -176,13 +172,12 @@ def grow(
                 )
         else:
             others = halved([1 if k == mode else size for k, size in enumerate(slab.shape)], max(1, most // 64))
-            while math.prod(others) * -(-end // width) > most and width < end:
+            while prod(others) * -(-end // width) > most and width < end:
                 width *= 2
             wanted = [*others[:mode], _in_steps(start, end, width), *others[mode + 1 :]]
         cut = _cut(slab, wanted)
         origin = tuple(start if k == mode else 0 for k in range(len(slab.shape)))
-        sums = passes.block_sums(slab, [cut], workers, unit, progress, origin)[0]
-        parts.append(_statistics(sums, cut, slab.axes))
+        parts.append(read(slab, cut, run, moments, origin))
         # so that each is copied but few times, however many come
         while len(parts) > 1 and parts[-2].shape[mode] < 2 * parts[-1].shape[mode]:
             parts[-2:] = [parts[-2].append(parts[-1], mode)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,74 +9,67 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends.home import home_of
+from tucket.backends import get_backend
 from tucket.base.boxes import Box, from_frame, slabs
-from tucket.base.threads import in_order
-from tucket.kernels import foreign
-from tucket.models import metrics
+from tucket.kernels import array_api, measures
 from tucket.sources.reductions import Scalars, check_chunk
 from tucket.sources.source import Chunk, Entries
 
 if TYPE_CHECKING:
     from tucket.models.model import Model
 
-__all__ = ["Divergence", "Squares", "abroad", "are_entries", "check_chunk_values"]
+__all__ = ["DivergenceFrom", "SquaresFrom", "is_sparse", "part_at"]
+
+SLAB_ENTRIES = 1 << 12
+"""Entries of a sparse tensor at which a model is evaluated at a time."""
 
 
 @dataclass(frozen=True)
-class Divergence(Scalars):
+class DivergenceFrom(Scalars):
     """The divergence from a model, and how many chunks were boxes, and how many entries.
 
-    Of entries, the model's total is left to be added.
+    For entries, the total of the model is left to be added.
     """
 
     model: Model
-    workers: int
 
-    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:
         """Return the divergence of one chunk."""
-        model = self.model
         if isinstance(chunk, Entries):
-            check_chunk_values(chunk)
-            terms = sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, FEW))
+            _check_entries(chunk)
+            terms = sum(self._of_entries(chunk, some) for some in slabs(chunk.values.shape, SLAB_ENTRIES))
             return np.array([terms, 0.0, 1.0])
-        if not isinstance(chunk.array, np.ndarray):
-            found_abroad, negative = foreign.divergence(chunk.array, abroad(model, chunk))
-            check_chunk(chunk, not (negative or math.isnan(found_abroad)))
-            return np.array([found_abroad, 1.0, 0.0])
-        array = check_chunk_values(chunk).array
-        found = in_order(
-            lambda box: metrics.kl_sum(array[box], model[from_frame(box, chunk.box)]), slabs(array.shape), self.workers
-        )
-        return np.array([sum(found), 1.0, 0.0])
+        found, negative = array_api.divergence(chunk.array, part_at(self.model, chunk), workers)
+        check_chunk(chunk, not negative and not np.isnan(found))
+        return np.array([found, 1.0, 0.0])
 
     def _of_entries(self, chunk: Entries, some: Box) -> float:
-        values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
-        return metrics.kl_sum(values, found) - float(found.sum())
+        expected = self.model._at([indices[some] for indices in chunk.coords])
+        with np.errstate(divide="ignore"):
+            return float(measures.divergence(chunk.values[some], expected)) - float(expected.sum())
 
 
 @dataclass(frozen=True)
-class Squares(Scalars):
-    """A scale; over its square, the squares of tensor - model and tensor; how many chunks were boxes and entries.
+class SquaresFrom(Scalars):
+    """A scale; over its square, the squares of tensor - model and of the tensor; and the kinds of chunks.
 
-    Of entries, the squares of the model there are taken off, to be added with all others of the model.
+    For entries, the squares of the model there are subtracted, so that all squares of the model can be added.
     """
 
     model: Model
-    workers: int
     most: float
 
-    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:
         """Return them for one chunk."""
         if isinstance(chunk, Chunk):
-            return np.array([*self.model._misfit(chunk, self.most, self.workers), 1.0, 0.0])
-        check_chunk_values(chunk)
+            return np.array([*self.model._misfit(chunk, self.most, workers), 1.0, 0.0])
+        _check_entries(chunk)
         scale = max(float(chunk.values.max(initial=0)), self.most) or 1.0
         residual, norm = 0.0, 0.0
-        for some in slabs(chunk.values.shape, FEW):
-            values, found = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
-            residual += metrics.square_sum(values, found, scale) - metrics.square_sum(found, 0, scale)
-            norm += metrics.square_sum(values, 0, scale)
+        for some in slabs(chunk.values.shape, SLAB_ENTRIES):
+            values, expected = chunk.values[some], self.model._at([indices[some] for indices in chunk.coords])
+            residual += measures.square_sum(values, expected, scale) - measures.square_sum(expected, None, scale)
+            norm += measures.square_sum(values, None, scale)
         return np.array([scale, residual, norm, 0.0, 1.0])
 
     def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -90,27 +82,21 @@ class Squares(Scalars):
         return np.array([scale, *sums, *kinds])
 
 
-def abroad(model: Model, chunk: Chunk) -> Callable[[Box], Any]:
-    """Return what brings the part of a model in a box of a chunk to where the chunk is."""
-    home = home_of(chunk.array)
-    assert home is not None
-    return lambda box: home.take(model[from_frame(box, chunk.box)])
+def part_at(model: Model, chunk: Chunk) -> Callable[[Box], Any]:
+    """Return a function from a box of a chunk to the model there, where the chunk is."""
+    backend = get_backend(chunk.array)
+    return lambda box: backend.from_numpy(model[from_frame(box, chunk.box)])
 
 
-def are_entries(boxes: float, entries: float) -> bool:
-    """Say whether a tensor came as entries, to which the rest of the model must be added."""
+def is_sparse(boxes: float, entries: float) -> bool:
+    """Say whether a tensor came as entries, so that the rest of the model must be added."""
     if boxes and entries:
         raise TypeError(f"x came in {boxes:.0f} dense and {entries:.0f} sparse chunks; give all of one kind")
     return entries > 0
 
 
-FEW = 1 << 12
-"""Entries of a sparse tensor at which a model is evaluated at a time."""
-
-
-def check_chunk_values(chunk: Any) -> Any:
-    """Return a chunk if all its entries are finite and not negative."""
-    values = chunk.array if isinstance(chunk, Chunk) else chunk.values
+def _check_entries(entries: Entries) -> None:
+    """Refuse entries that are negative or not finite."""
+    values = entries.values
     # neither comparison holds for NaN, which is the least and the largest entry where there is one
-    check_chunk(chunk, not values.size or bool(values.min() >= 0 and values.max() < np.inf))
-    return chunk
+    check_chunk(entries, not values.size or bool(values.min() >= 0 and values.max() < np.inf))

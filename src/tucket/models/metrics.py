@@ -1,31 +1,52 @@
-"""How far one non-negative tensor is from another, and how much its modes know of each other."""
+"""How far one non-negative tensor is from another, and how much information its modes hold about each other."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from tucket.backends.home import Home, check_array, check_same_home, explain_followed, home_of, is_traced, on_host
-from tucket.base.boxes import slabs
+from tucket import kernels
+from tucket.backends import check_same_backend, get_backend
+from tucket.base.checks import check_shape_match
 from tucket.base.partition import Partition
-from tucket.kernels import foreign, pure
-from tucket.sources.dense import as_tensor, check_shape, check_shape_match, check_values
-from tucket.sources.foreign import check_followed, explain_foreign
+from tucket.kernels import array_api, measures
+from tucket.sources.as_source import as_array
+from tucket.sources.dense import Array, check_values, explain_values
 
-__all__ = ["error_ratio", "kl", "kl_sum", "relative_error", "square_sum", "total_correlation"]
+__all__ = ["kl", "relative_error", "total_correlation"]
+
+SMALL_ENTRIES = 1 << 20
+"""Entries up to which a tensor is measured as a whole, in float64."""
 
 
 def kl(p: Any, q: Any) -> Any:
-    r"""Generalised Kullback-Leibler divergence, in nats, not divided by the total.
+    r"""Return the generalised Kullback-Leibler divergence, in nats, not divided by the total.
 
     .. math:: D(P; Q) = \sum_i P_i \log \frac{P_i}{Q_i} - P_i + Q_i
 
-    An entry with P = 0 adds Q; one with P > 0 and Q = 0 makes the divergence infinite. A float; or, of arrays that
-    their library follows for a gradient or a compiled function, an array of one number.
+    An entry with P = 0 adds Q; one with P > 0 and Q = 0 makes the divergence infinite.
+
+    Parameters
+    ----------
+    p, q : arrays of non-negative numbers, of the same shape, library and device
+        The tensor, and what approximates it.
+
+    Returns
+    -------
+    float
+        Or an array of one number, where an array requires a gradient or is inside of a compiled function.
+
+    Raises
+    ------
+    ValueError
+        If shapes, libraries or devices differ, or an entry is negative or not finite.
+
+    See Also
+    --------
+    relative_error : The difference as a share of the norm.
+    BlockTucker.kl : The divergence from a model, without the model's tensor.
 
     Examples
     --------
@@ -34,164 +55,110 @@ def kl(p: Any, q: Any) -> Any:
     >>> kl([1, 1], [2, 0])
     inf
     """
-    if is_traced(p) or is_traced(q):
-        return pure.divergence(*_followed_pair(p, q))
-    if _is_abroad(p=p, q=q):
-        return max(0.0, foreign.divergence(*_pair_abroad(p, q))[0])
     first, second = _pair(p, q)
-    return max(0.0, sum(kl_sum(first[slab], second[slab]) for slab in slabs(first.shape)))
+    if first.is_traced or second.is_traced:
+        return measures.divergence(first.given, second.given)
+    return max(0.0, array_api.divergence(first.array, lambda box: second.array[box])[0])
 
 
 def relative_error(p: Any, q: Any) -> Any:
-    r"""Frobenius norm of the difference, divided by that of the first tensor.
+    r"""Return the Frobenius norm of the difference, divided by that of the first tensor.
 
     .. math:: \lVert P - Q \rVert_F / \lVert P \rVert_F
+
+    Parameters
+    ----------
+    p, q : arrays of non-negative numbers, of the same shape, library and device
+        The tensor, and what approximates it.
+
+    Returns
+    -------
+    float
+        Or an array of one number, where an array requires a gradient or is inside of a compiled function.
+
+    Raises
+    ------
+    ValueError
+        If shapes, libraries or devices differ, or an entry is negative or not finite.
+
+    See Also
+    --------
+    kl : The Kullback-Leibler divergence.
 
     Examples
     --------
     >>> relative_error([3, 4], [3, 3])
     0.2
     """
-    if is_traced(p) or is_traced(q):
-        return pure.relative_error(*_followed_pair(p, q))
-    if _is_abroad(p=p, q=q):
-        there, part_of = _pair_abroad(p, q)
-        residual, norm, _ = foreign.misfit(there, part_of, _unit(max(foreign.largest(there), foreign.largest(q))))
-        return error_ratio(residual, norm)
     first, second = _pair(p, q)
-    scale = max(float(first.max()), float(second.max()))
-    boxes = list(slabs(first.shape))
-    return error_ratio(
-        sum(square_sum(first[box], second[box], scale) for box in boxes),
-        sum(square_sum(first[box], 0, scale) for box in boxes),
-    )
+    if first.is_traced or second.is_traced:
+        return measures.relative_error(first.given, second.given)
+    scale = measures.power_of_two(max(map(array_api.largest, (first.array, second.array))))
+    residual, norm, _ = array_api.misfit(first.array, lambda box: second.array[box], scale)
+    return measures.error_ratio(residual, norm)
 
 
 def total_correlation(p: Any) -> float:
-    r"""Information, in nats, that the modes hold about each other.
+    r"""Return the information, in nats, that the modes hold about each other.
 
     .. math:: TC(P) = \sum_k H(m_k / S) - H(P / S)
 
     with the marginals :math:`m_k`, the total S and the entropy H. It is the divergence of the
     normalised tensor from its best rank-1 approximation; 0 for a zero tensor.
 
+    Parameters
+    ----------
+    p : array of non-negative numbers
+        The tensor.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite.
+
+    See Also
+    --------
+    tucket.information_curve : The information that models of every rank keep.
+
     Examples
     --------
     >>> total_correlation([[1, 0], [0, 1]]) == math.log(2)
     True
     """
-    if is_traced(p):
-        raise explain_followed(p, "p")
-    if _is_abroad(p=p):
-        return _total_correlation_abroad(p)
-    tensor = check_values(_as_tensor(p, "p"), "p")
-    axes = set(range(tensor.ndim))
-    top = float(tensor.max()) or 1.0  # a sum of entries up to 1 cannot overflow
-    marginals = [np.zeros(size) for size in tensor.shape]
-    for slab in slabs(tensor.shape):
-        part = np.divide(tensor[slab], top, dtype=np.float64)
-        for mode, marginal in enumerate(marginals):
-            marginal[slab[mode]] += part.sum(axis=tuple(axes - {mode}))
-    total = marginals[0].sum()
-    if total == 0:
-        return 0.0
-    joint = sum(_entropy(np.divide(tensor[slab], top, dtype=np.float64) / total) for slab in slabs(tensor.shape))
-    return max(0.0, sum(_entropy(marginal / total) for marginal in marginals) - joint)
+    tensor = as_array(p, "p").array
+    backend = get_backend(tensor)
+    if math.prod(tensor.shape) <= SMALL_ENTRIES and (backend.has_float64):
+        check_values(tensor, "p")
+        with np.errstate(all="ignore"):  # of a zero tensor
+            found = float(measures.information(backend.as_float(tensor)))
+        return max(0.0, found) if math.isfinite(found) else 0.0
+    return _of_large(tensor)
 
 
-def kl_sum(p: NDArray[Any], q: NDArray[Any]) -> float:
-    """Sum the terms of the divergence over two checked arrays."""
-    p, q = p.astype(np.float64, copy=False), q.astype(np.float64, copy=False)
-    seen = p > 0
-    with np.errstate(divide="ignore", over="ignore"):
-        # a difference of logarithms, since a quotient may overflow
-        log_ratio = np.log(p, where=seen, out=np.zeros_like(p)) - np.log(q, where=seen, out=np.zeros_like(q))
-        return float((p * log_ratio - p + q).sum())
-
-
-def square_sum(p: NDArray[Any], q: NDArray[Any] | float, scale: float) -> float:
-    """Sum the squares of (p - q) / scale over two checked arrays."""
-    with np.errstate(over="ignore"):
-        difference = (p.astype(np.float64, copy=False) - q) / (scale or 1.0)
-        return float(np.square(difference).sum())
-
-
-def error_ratio(residual: float, norm: float) -> float:
-    """Return the root of a quotient of sums of squares; nothing lost of nothing is 0."""
-    if norm == 0:
-        return 0.0 if residual == 0 else math.inf
-    return math.sqrt(residual / norm)
-
-
-def _entropy(p: NDArray[np.float64]) -> float:
-    return -float((p * np.log(p, where=p > 0, out=np.zeros_like(p))).sum())
-
-
-def _is_abroad(**arrays: Any) -> bool:
-    """Say whether an array is of another library, whose numbers must be real, and not in the memory of the host."""
-    for name, array in arrays.items():
-        if home_of(array) is not None:
-            check_array(array, name)
-    return any(home_of(array) is not None and on_host(array) is None for array in arrays.values())
-
-
-def _unit(largest: float) -> float:
-    """Return a power of two of the size of the largest entry, as far as it has an inverse."""
-    return 2.0 ** max(-1022, round(math.log2(largest))) if 0 < largest < math.inf else 1.0
-
-
-def _total_correlation_abroad(p: Any) -> float:
-    shape, home = tuple(p.shape), home_of(p)
-    check_shape(shape, "p")
-    if home is not None and math.prod(shape) <= foreign.SLAB and p.dtype == getattr(home.xp, "float64", None):
-        with np.errstate(all="ignore"):  # where the library is NumPy in disguise
-            found, least = map(float, foreign.bring(pure.total_correlation(home, p)))
-        if least >= 0 and math.isfinite(found):
-            return max(0.0, found)
-    unit = _unit(foreign.largest(p))
-    sums = foreign.block_sums(p, Partition.uniform(shape, 1), unit)
+def _of_large(tensor: Any) -> float:
+    """Return the total correlation of a large tensor, in one pass."""
+    unit = measures.power_of_two(array_api.largest(tensor))
+    sums = kernels.block_sums(tensor, Partition.uniform(tuple(tensor.shape), 1), 1, unit)
     if sums.has_negative or not sums.is_finite() or sums.moments is None:
-        raise explain_foreign(p, [0] * len(shape), "p")
+        raise explain_values(tensor, "p")
     total = float(sums.core.sum())
     if total == 0:
         return 0.0
-    joint = math.log(total / unit) - sums.moments.v_log_v / total
-    return max(0.0, sum(_entropy(marginal / total) for marginal in sums.marginals) - joint)
+    apart = sum(float(measures.v_log_v(marginal / total).sum()) for marginal in sums.marginals)
+    return max(0.0, sums.moments.v_log_v / total - math.log(total / unit) - apart)
 
 
-def _pair_abroad(p: Any, q: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return the first of two arrays that are in the same place, and what gives a part of the second."""
-    _check_pair(p, q)
-    for array, name in ((p, "p"), (q, "q")):
-        if not foreign.is_fine(array):
-            raise explain_foreign(array, [0] * len(array.shape), name)
-    return p, lambda box: q[box]
-
-
-def _followed_pair(p: Any, q: Any) -> tuple[Home, Any, Any]:
-    """Return two arrays of one library, of which one at least is followed, and where they are."""
-    _check_pair(p, q)
-    home = home_of(p)
-    assert home is not None
-    for array, name in ((p, "p"), (q, "q")):
-        check_array(array, name)
-        check_followed(array, name)
-    return home, p, q
-
-
-def _check_pair(p: Any, q: Any) -> None:
-    check_same_home(p, q, "p", "q")
-    check_shape(tuple(p.shape), "p")
-    check_shape_match(q, tuple(p.shape), "p", "q")
-
-
-def _as_tensor(x: Any, name: str) -> NDArray[Any]:
-    """Return an array in the memory of the host, of whatever library, as one of NumPy's."""
-    array = None if home_of(x) is None else on_host(x)
-    return as_tensor(x if array is None else array, name)
-
-
-def _pair(p: ArrayLike, q: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    first, second = _as_tensor(p, "p"), _as_tensor(q, "q")
+def _pair(p: Any, q: Any) -> tuple[Array, Array]:
+    """Return two tensors of the same shape, library and device, with checked values."""
+    check_same_backend(p, q, "p", "q")
+    first, second = as_array(p, "p", allow_traced=True), as_array(q, "q", allow_traced=True)
     check_shape_match(second, first.shape, "p", "q")
-    return check_values(first, "p"), check_values(second, "q")
+    if first.is_traced or second.is_traced:
+        return first, second
+    for source, name in ((first, "p"), (second, "q")):
+        check_values(source.array, name)
+    return first, second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import kernels
+from tucket.backends import NUMPY, Backend
 from tucket.base import archive
-from tucket.base.axes import Axes, find_mode
-from tucket.base.blocks import Blocks, frozen
+from tucket.base.axes import Axes, find_mode, name_modes
+from tucket.base.blocks import Blocks
+from tucket.base.checks import frozen, seal
 from tucket.base.partition import Partition, check_partition
-from tucket.models.tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
+from tucket.kernels.measures import v_log_v
+from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
+from tucket.models.metrics import total_correlation
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Statistics", "seal"]
+__all__ = ["Statistics"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -93,6 +98,29 @@ class Statistics:
     def total(self) -> float:
         """Sum of the whole tensor."""
         return float(self.core.sum())
+
+    @property
+    def backend(self) -> Backend:
+        """Where results go: statistics are always NumPy arrays."""
+        return NUMPY
+
+    def _named(self, names: Any, labels: Any) -> Statistics:
+        """Return the statistics with names and labels for modes that have none."""
+        return replace(self, axes=name_modes(self.axes, names, labels, self.shape))
+
+    def total_correlation(self) -> float:
+        """Return the total correlation of the tensor or, if its moments were not taken, of its block sums.
+
+        Returns
+        -------
+        float
+            In nats: see `metrics.total_correlation`.
+        """
+        total = self.total
+        if self.moments is None or total == 0:
+            return total_correlation(self.core)
+        apart = sum(float(v_log_v(marginal / total).sum()) for marginal in self.marginals)
+        return float(self.moments.v_log_v / total - math.log(total) - apart)
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -213,8 +241,8 @@ class Statistics:
         array([[1.2, 1.8],
                [2.8, 4.2]])
         """
-        weights = map(_weights, self.marginals, self.partition.modes)
-        return BlockTucker(self.core, self.partition, weights, self.axes)
+        weights = map(seal, map(kernels.shares, self.marginals, self.partition.modes))
+        return BlockTucker._of(self.core, self.partition, weights, self.axes)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Statistics):
@@ -254,14 +282,3 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
 
 def _both(kernel: str, other: str) -> str:
     return ", ".join(dict.fromkeys([*kernel.split(", "), *other.split(", ")]))
-
-
-def _weights(marginal: NDArray[np.float64], blocks: Blocks) -> NDArray[np.float64]:
-    mass = blocks.expand(blocks.sum(marginal))
-    return seal(np.divide(marginal, mass, where=mass > 0, out=np.zeros_like(marginal)))
-
-
-def seal(fresh: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Make an array of our own read-only, in place."""
-    fresh.flags.writeable = False
-    return fresh

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from tucket.models.tucker import BlockTucker
+from tucket.models.block_tucker import BlockTucker
 from tucket.projection.ltr import ltr
 
 __all__ = ["best_rank1"]

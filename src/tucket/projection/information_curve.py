@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.base.axes import Axes
-from tucket.base.blocks import as_index
-from tucket.base.optional import need
+from tucket.base.checks import check_count, choose
+from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
-from tucket.base.threads import check_workers, in_order
-from tucket.models.collect import finest
-from tucket.models.metrics import total_correlation
+from tucket.base.run import ProgressCallback, Run, StepCallback
+from tucket.base.threads import ordered_map
+from tucket.kernels.measures import v_log_v
+from tucket.models.collect import read_finely
 from tucket.models.statistics import Statistics
-from tucket.projection.search import tensor_correlation, v_log_v
-from tucket.sources.source import Report
+from tucket.projection.unfolding import kept_in
 
 __all__ = ["InformationCurve", "Point", "check_criterion", "information_curve"]
 
@@ -98,7 +98,7 @@ class InformationCurve:
 
     def to_pandas(self) -> Any:
         """Return a table of all paths, a row a point."""
-        pd = need("pandas", "pandas", "to_pandas")
+        pd = import_optional("pandas", "pandas", "to_pandas")
         names = range(len(self.modes)) if self.axes is None else self.axes.names
         paths = [("joint", self.joint), *((f"mode {name}", path) for name, path in zip(names, self.modes))]
         return pd.DataFrame(
@@ -115,23 +115,20 @@ class InformationCurve:
         return "\n".join([f"InformationCurve of {len(self.joint)} models", "   kept   parameters  rank", *lines])
 
 
-def check_criterion(rank: object, retain: object, max_parameters: object) -> Callable[[InformationCurve], Point] | None:
-    """Return how a rank is to be chosen from a curve, or None where it is given."""
-    is_mdl = isinstance(rank, str) and rank == "mdl"
-    if retain is None and max_parameters is None:
-        return InformationCurve.shortest_description if is_mdl else None
+def check_criterion(rank: object, retain: object, max_parameters: object) -> Callable[[InformationCurve], Point]:
+    """Return how a rank is to be chosen from a curve."""
     asked = {"rank": rank, "retain": retain, "max_parameters": max_parameters}
     given = [f"{name}={value!r}" for name, value in asked.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} contradict each other; give one of rank, retain and max_parameters")
+    if isinstance(rank, str):
+        return choose(rank, {"mdl": InformationCurve.shortest_description}, "rank")
     if retain is not None:
         if not isinstance(retain, (int, float, np.number)) or isinstance(retain, bool) or not 0 < retain <= 1:
             raise ValueError(f"retain: got {retain!r}; give a share above 0, up to 1")
         share = float(retain)
         return lambda curve: curve.retain(share)
-    count = as_index(max_parameters)
-    if count is None or count < 1:
-        raise ValueError(f"max_parameters: got {max_parameters!r}; give an int from 1")
+    count = check_count(max_parameters, "max_parameters")
     return lambda curve: curve.within(count)
 
 
@@ -139,8 +136,8 @@ def information_curve(
     x: Any,
     *,
     workers: int | None = None,
-    callback: Callable[[int, int], object] | None = None,
-    progress: Report | None = None,
+    callback: StepCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> InformationCurve:
     """Tell how much information the models of a nested family of ranks keep, from one look at the data.
 
@@ -152,8 +149,8 @@ def information_curve(
         counted from those blocks on.
     workers : int
         How many threads may read the tensor; by default as many as the process has processors.
-    callback
-        Called with the number of steps done, and of all, on the joint path.
+    callback : callable, optional
+        Called with a `Step` after each join on the joint path; its loss is the divergence of the model then.
     progress
         Called with a `Progress` after each chunk of the data.
 
@@ -164,26 +161,26 @@ def information_curve(
     >>> curve.retain(0.9).rank
     (4, 3)
     """
-    statistics = x if isinstance(x, Statistics) else finest(x, workers, progress)
+    run = Run.of(workers, progress, callback)
+    statistics = x if isinstance(x, Statistics) else read_finely(x, run)
     modes = range(len(statistics.rank))
-    steps = sum(statistics.rank) - len(modes)
 
     def follow(some: Sequence[int]) -> tuple[Point, ...]:
         points = []
         for done, point in enumerate(_path(statistics, some)):
             points.append(point)
-            if callback and some is modes:
-                callback(done, steps)
+            if some is modes and done:
+                run.report(done, point.kl)
         return tuple(points)
 
-    threads = 1 if callback else check_workers(workers)  # who is told of steps is told in his own thread
-    joint, *paths = in_order(follow, [modes, *([mode] for mode in modes)], threads)
+    threads = 1 if callback else run.workers  # a callback is called in the thread of the caller
+    joint, *paths = ordered_map(follow, [modes, *([mode] for mode in modes)], threads)
     return InformationCurve(joint, tuple(paths), statistics.total, statistics.axes)
 
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
     """Yield the finest point and ever coarser ones: each joins the neighbours that lose least a parameter saved."""
-    whole, kept, total = tensor_correlation(statistics), total_correlation(statistics.core), statistics.total
+    whole, kept, total = statistics.total_correlation(), kept_in(statistics.core), statistics.total
     # it is a difference of entropies: below this, all of it is rounding
     least = 1e-13 * (math.log(max(total, 1.0)) + sum(math.log(size) + 1 for size in statistics.shape))
     core = Shrinking(statistics.core / (total or 1.0), modes)

@@ -1,139 +1,126 @@
-"""What the user asks for, a rank and blocks, as a start and a step for every mode."""
+"""What the user asks for, a rank and blocks, as blocks to start from and a strategy for every mode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tucket.base.axes import Axes, by_mode
 from tucket.base.blocks import Blocks
-from tucket.base.partition import (
-    Partition,
+from tucket.base.checks import (
+    as_index,
     check_mode_rank,
     check_rng,
+    choose,
     in_mode,
-    one_a_mode,
-    one_rank_a_mode,
-    single_indices,
+    listed,
+    one_per_mode,
+    rank_per_mode,
 )
+from tucket.base.partition import Partition, single_indices
+from tucket.base.run import Run
 from tucket.models.statistics import Statistics
-from tucket.projection.search import Limits, Step, clusters, search, segments, tensor_correlation
-from tucket.sources.source import Report, Source
+from tucket.projection.search import Search
+from tucket.projection.strategies import STRATEGIES, BlockStrategy, StrategyName
+from tucket.sources.source import Source
 
-__all__ = ["Plan", "Strategy", "choose", "make_plan"]
+__all__ = ["BlockChoice", "Plan", "make_plan"]
 
-Choice = TypeVar("Choice")
-
-Strategy = Literal["clusters", "segments", "uniform", "random"]
-
-
-class Way(NamedTuple):
-    """A strategy for one mode: how its blocks start, from size, rank and generator, and how they get better."""
-
-    start: Callable[[int, int, Any], Blocks]
-    step: Step | None
-    needs_rng: bool
+BlockChoice = StrategyName | Partition | Iterable[StrategyName | Blocks | ArrayLike | None] | Mapping[int | str, Any]
 
 
-def _uniform(size: int, rank: int, _: object) -> Blocks:
-    return Blocks.uniform(size, rank)
+class Given(BlockStrategy):
+    """Blocks that the user gave."""
 
 
-WAYS: Mapping[str, Way] = {
-    "clusters": Way(_uniform, clusters, True),
-    "segments": Way(_uniform, segments, True),
-    "uniform": Way(_uniform, None, False),
-    "random": Way(Blocks.random, None, True),
-}
+GIVEN = Given()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Blocks to start from, a step for each mode whose blocks are searched for, and where chance comes from."""
+    """Blocks to start from, a strategy for each mode, and the generator that drew the blocks, if one did."""
 
     start: Partition
-    steps: tuple[Step | None, ...]
+    strategies: tuple[BlockStrategy, ...]
     rng: np.random.Generator | None
 
     @property
     def searches(self) -> bool:
         """Whether there is anything to search for."""
-        return any(self.steps)
+        return any(each.searches for each in self.strategies)
 
     def starting_at(self, start: Partition) -> Plan:
         """Return the same search from other blocks, which must be searched for in every mode."""
-        if not all(self.steps):
+        if not all(each.searches for each in self.strategies):
             raise ValueError(
                 "blocks: a rank is chosen only for blocks that are searched for in every mode; "
                 "give 'clusters' or 'segments', or a rank"
             )
         return replace(self, start=start)
 
-    def search(
-        self,
-        source: Source,
-        statistics: Statistics,
-        limits: Limits,
-        workers: int | None,
-        progress: Report | None = None,
-    ) -> Partition:
-        """Return the best blocks found; the callback is told the divergence, for which `statistics` serve."""
+    def search(self, source: Source, run: Run, max_sweeps: int, whole: Statistics | None = None) -> Partition:
+        """Return the best blocks found."""
         if not self.searches or self.rng is None:
             return self.start
-        callback = limits.callback
-        if callback is not None:
-            whole, total = tensor_correlation(statistics), statistics.total
-            limits = limits._replace(callback=lambda sweep, kept: callback(sweep, total * max(0.0, whole - kept)))
-        return search(source, self.start, self.steps, self.rng, limits, workers, progress)
+        return Search(source, run, max_sweeps, whole).best(self.start, self.strategies, self.rng)
 
 
-def make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
+def make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | None = None) -> Plan:
     """Make a plan for the blocks of `base`, which are single indices or those of statistics."""
-    is_known = isinstance(blocks, str) and (blocks == "uniform" or (blocks == "random" and type(rng) is int))
-    if is_known and type(rank) is int and all(each.is_whole for each in base.modes):
-        return _known_plan(blocks, rank, rng if blocks == "random" else None, base.shape)
+    is_fixed = isinstance(blocks, str) and (blocks == "uniform" or (blocks == "random" and type(rng) is int))
+    if is_fixed and type(rank) is int and all(each.is_whole for each in base.modes):
+        return _fixed_plan(blocks, rank, rng if blocks == "random" else None, base.shape)
     return _make_plan(blocks, rank, rng, base, axes)
 
 
 @lru_cache(maxsize=16)
-def _known_plan(blocks: object, rank: int, rng: object, shape: tuple[int, ...]) -> Plan:
+def _fixed_plan(blocks: str, rank: int, rng: int | None, shape: tuple[int, ...]) -> Plan:
     """Return blocks that are the same each time: a GPU waits for as long as it takes to make them."""
     return _make_plan(blocks, rank, rng, single_indices(shape))
 
 
-def _make_plan(blocks: object, rank: object, rng: object, base: Partition, axes: Axes | None = None) -> Plan:
-    rank = by_mode(rank, axes, len(base), None, "rank")
-    blocks = by_mode(blocks, axes, len(base), "clusters", "blocks")
+def _make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | None = None) -> Plan:
+    choices = _choices(by_mode(blocks, axes, len(base), "clusters", "blocks"), base)
+    named = [choose(choice, STRATEGIES, "blocks") if isinstance(choice, str) else None for choice in choices]
+    if rank is None and any(named):
+        raise TypeError(
+            "rank is missing; give an int, or one per mode with None where a mode stays whole, or retain=, "
+            "max_parameters=, rank='mdl', or your own blocks"
+        )
+    ranks = rank_per_mode(by_mode(rank, axes, len(base), None, "rank"), base.rank)
+    strategies = tuple(each or GIVEN for each in named)
+    drawing = [each for each in strategies if each.needs_rng]
+    if rng is None and all(each.searches for each in drawing):
+        rng = 0  # the same search for the same data
+    generator = check_rng(rng) if drawing else None
+    start = tuple(
+        strategy.start(fine.rank, _check_rank(wanted, fine, mode), generator)
+        if strategy is not GIVEN
+        else _given(choice, wanted, fine, mode)
+        for mode, (strategy, choice, wanted, fine) in enumerate(zip(strategies, choices, ranks, base.modes))
+    )
+    return Plan(Partition(start), strategies, generator)
+
+
+def _choices(blocks: Any, base: Partition) -> tuple[Any, ...]:
+    """Return what is asked for each mode: the name of a strategy, blocks, starts, or None to leave the mode whole."""
     if isinstance(blocks, str):
-        choices: tuple[Any, ...] = (blocks,) * len(base)
-    elif isinstance(blocks, Partition):
+        return (blocks,) * len(base)
+    if isinstance(blocks, Partition):
         if blocks.shape != base.shape:
             raise ValueError(f"x has shape {base.shape}, but the partition is of shape {blocks.shape}")
-        choices = blocks.modes
-    elif isinstance(blocks, Iterable):
-        choices = one_a_mode(blocks, base.shape, "blocks")
-    else:
-        raise TypeError(
-            f"blocks: cannot use {blocks!r}; give {listed(WAYS)}, one of these or starts for each mode, or a Partition"
-        )
-    ways = [choose(choice, WAYS, "blocks") if isinstance(choice, str) else None for choice in choices]
-    if rank is None and any(ways):
-        raise TypeError(
-            "rank is missing; give an int, or one a mode with None where a mode stays whole, or your own blocks"
-        )
-    ranks = one_rank_a_mode(rank, base.shape)
-    if rng is None and all(way.step for way in ways if way and way.needs_rng):
-        rng = 0  # the same search for the same data
-    generator = check_rng(rng) if any(way and way.needs_rng for way in ways) else None
-    start = tuple(
-        way.start(fine.rank, _check_rank(wanted, fine, mode), generator) if way else _given(choice, wanted, fine, mode)
-        for mode, (way, choice, wanted, fine) in enumerate(zip(ways, choices, ranks, base.modes))
+        return blocks.modes
+    if isinstance(blocks, Iterable):
+        return one_per_mode(blocks, base.shape, "blocks")
+    raise TypeError(
+        f"blocks: cannot use {blocks!r}; give {listed(STRATEGIES)}, one of these or starts for each mode, "
+        f"or a Partition"
     )
-    return Plan(Partition(start), tuple(way and way.step for way in ways), generator)
 
 
 def _check_rank(wanted: object, fine: Blocks, mode: int) -> int:
@@ -147,25 +134,26 @@ def _check_rank(wanted: object, fine: Blocks, mode: int) -> int:
 
 def _given(choice: Any, wanted: Any, fine: Blocks, mode: int) -> Blocks:
     """Return the blocks of one mode that the user gave, as blocks of `fine`."""
-    if choice is None:
-        choice = fine
-    if not isinstance(choice, Blocks):
-        choice = in_mode(mode, Blocks.from_starts, fine.size, choice)
-    if choice.size != fine.size:
-        raise ValueError(f"mode {mode}: the given blocks are of {choice.size} indices; give {fine.size}")
-    if wanted is not None and check_mode_rank(wanted, fine.size, mode) != choice.rank:
-        raise ValueError(f"mode {mode}: rank {wanted} contradicts the {choice.rank} given blocks; leave rank out")
-    return in_mode(mode, fine.quotient, choice)
+    blocks = fine if choice is None else choice
+    if not isinstance(blocks, Blocks):
+        blocks = in_mode(mode, _from_starts, fine.size, blocks)
+    if blocks.size != fine.size:
+        raise ValueError(f"mode {mode}: the given blocks are of {blocks.size} indices; give {fine.size}")
+    if wanted is not None and check_mode_rank(wanted, fine.size, mode) != blocks.rank:
+        if choice is None:
+            raise ValueError(
+                f"mode {mode} is left whole by blocks=None, but rank asks for {wanted}; leave one of the two out"
+            )
+        raise ValueError(f"mode {mode}: rank {wanted} contradicts the {blocks.rank} given blocks; leave rank out")
+    return in_mode(mode, fine.quotient, blocks)
 
 
-def choose(name: str, choices: Mapping[str, Choice], argument: str) -> Choice:
-    """Look a name up, or list those that there are."""
+def _from_starts(size: int, starts: Any) -> Blocks:
+    """Return contiguous blocks, or say that what was given looks like labels."""
     try:
-        return choices[name]
-    except (KeyError, TypeError):
-        raise ValueError(f"{argument}: unknown {name!r}; give one of {listed(choices)}") from None
-
-
-def listed(choices: Iterable[str]) -> str:
-    """Write names one after another."""
-    return ", ".join(map(repr, choices))
+        return Blocks.from_starts(size, starts)
+    except ValueError as error:
+        if len(starts) == size > 1 and all(as_index(each) is not None and each < size for each in starts):
+            remedy = f"as these are {size} numbers, they look like labels: use Partition.from_labels"
+            raise ValueError(f"{error}; {remedy}") from None
+        raise

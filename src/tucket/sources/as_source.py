@@ -1,4 +1,4 @@
-"""From what the user gave to a source, or a clear message."""
+"""From what the user gave to a source, or to a clear message."""
 
 from __future__ import annotations
 
@@ -8,25 +8,31 @@ from typing import Any
 
 import numpy as np
 
-from tucket.backends.home import home_of
-from tucket.sources.dense import Array, Mapped, as_tensor, check_shape, mapping
-from tucket.sources.foreign import Foreign, from_array
+from tucket.backends import NUMPY, get_backend
+from tucket.base.checks import check_shape
+from tucket.kernels import array_api
+from tucket.sources.dense import Array, Mapped, as_tensor, explain_values, mapping
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["as_dense", "as_source"]
+__all__ = ["as_array", "as_dense", "as_source"]
 
 
-def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[int, ...] | None = None) -> Source:
-    """Return what the user gave as a source: nothing of it is read yet. A stream must be told the shape it fills."""
-    if (home := home_of(x)) is not None:
-        return from_array(x, home, name)
+def as_source(
+    x: Any,
+    name: str = "x",
+    memory: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    allow_traced: bool = False,
+) -> Source:
+    """Return what the user gave as a source; nothing of it is read yet. A stream needs the shape that it fills."""
     if isinstance(x, Source):
         return x
+    if get_backend(x) is not NUMPY:
+        return as_array(x, name, allow_traced)
     if not isinstance(x, np.ndarray):
         for (module, kind), make in KINDS.items():
-            # who holds one of these has imported its module
-            loaded = sys.modules.get(module)
+            loaded = sys.modules.get(module)  # an object of a module that is not loaded does not exist
             if loaded is not None and isinstance(x, getattr(loaded, kind, ())):
                 return make(x, name, memory)
         if _is_entries(x):
@@ -35,18 +41,35 @@ def as_source(x: Any, name: str = "x", memory: int | None = None, shape: tuple[i
             return from_entries(*x)
         if isinstance(x, Stream | Iterator):
             if shape is None:
-                raise TypeError(
-                    f"{name} is a stream of slabs, and this needs a tensor that can be read again and again"
-                )
+                raise TypeError(f"{name} is a stream of slabs, and this needs a tensor that can be read several times")
             return Stream.of(x).filling(shape)
     tensor = as_tensor(x, name)
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
 
 
-def as_dense(x: Any, name: str = "x") -> Array | Mapped | Foreign:
-    """Return what the user gave, which must be one array, in memory, of a device too, or in a mapped file."""
+def as_array(x: Any, name: str = "x", allow_traced: bool = False) -> Array:
+    """Return an array of any library as a source, where it is; its entries are checked where they are read.
+
+    Those of a traced array are checked now, if they are known.
+    """
+    backend = get_backend(x)
+    if backend is NUMPY:
+        return Array(as_tensor(x, name))
+    backend.check(x, name)
+    check_shape(tuple(x.shape), name)
+    if not backend.is_traced(x):
+        return Array(backend.native(x), None, backend, x)
+    if not allow_traced:
+        raise backend.explain_traced(x, name)
+    if backend.has_values(x) and not array_api.is_fine(backend.detach(x)):
+        raise explain_values(backend.detach(x), name)
+    return Array(x, None, backend, is_traced=True)
+
+
+def as_dense(x: Any, name: str = "x") -> Array | Mapped:
+    """Return what the user gave, which must be one array: in memory, on a device, or in a mapped file."""
     source = as_source(x, name)
-    if not isinstance(source, Array | Mapped | Foreign):
+    if not isinstance(source, Array | Mapped):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
             f"reduce {name} by tucket.ltr, or read it as an array first"

@@ -1,4 +1,4 @@
-"""Arrays too large for memory, read in boxes made of whole chunks: zarr, HDF5, NetCDF, images."""
+"""Arrays larger than memory, read in boxes of whole chunks: zarr, HDF5, NetCDF and images."""
 
 from __future__ import annotations
 
@@ -10,40 +10,45 @@ from typing import Any
 import numpy as np
 
 from tucket.base.axes import Axes
-from tucket.base.boxes import Box, grid
-from tucket.base.threads import ahead, check_workers
-from tucket.sources.dense import SMALL, Array, check_real, check_shape
-from tucket.sources.source import Chunk, Reduction, Report, Result, Source, on_one_thread
+from tucket.base.boxes import Box, grid, shape_of
+from tucket.base.checks import check_real, check_shape
+from tucket.base.run import Run
+from tucket.base.threads import prefetch
+from tucket.sources.dense import SMALL_BYTES, Array
+from tucket.sources.errors import name_box
+from tucket.sources.source import Chunk, Reduction, Result, Source
 
-__all__ = ["MEMORY", "Chunked"]
+__all__ = ["MEMORY_BYTES", "Chunked"]
 
-MEMORY = 1 << 28
-"""Bytes that reading may take unless told otherwise."""
+MEMORY_BYTES = 1 << 28
+"""Bytes that reading may take by default."""
 
-HELD = 4
+BOXES_HELD = 4
 """Boxes in memory at a time, at most."""
 
-BOX = 1 << 24
-"""Bytes of a box at most, unless a single chunk has more: there is nothing to gain by larger ones."""
+BOX_BYTES = 1 << 24
+"""Bytes per box, unless a single chunk has more: larger boxes are not faster."""
 
 
 class Chunked(Source):
-    """Anything with a shape, a dtype and boxes to be read: `array[box]`.
+    """An array that is read by slicing, as `array[box]`: it needs a shape and a dtype.
 
-    Boxes are made of whole chunks, so that none is decoded twice, and are read ahead of the work on them.
+    Boxes are made of whole chunks, so that each chunk is decoded once, and are prefetched by threads.
 
     Parameters
     ----------
-    array
-        What is read; it must bear to be read by several threads.
-    chunks : one int a mode, or None
-        The chunks it is stored in, if any.
-    axes, name
-        Names and labels of the modes, and what the array is called in errors.
-    memory : int
-        Bytes that reading may take.
-    closing
-        What to close in the end.
+    array : array-like
+        What to read. Several threads may slice it at once.
+    chunks : sequence of int, optional
+        The size of its stored chunks, one per mode.
+    axes : Axes, optional
+        Names and labels of the modes.
+    name : str, default "x"
+        What error messages call the array.
+    memory : int, optional
+        Bytes that reading may take, by default `MEMORY_BYTES`.
+    closing : object, optional
+        The file to close in the end.
     """
 
     def __init__(
@@ -60,7 +65,7 @@ class Chunked(Source):
         check_real(self.dtype, name, type(array).__name__)
         check_shape(self.shape, name)
         self.array, self.axes, self.name, self.closing = array, axes, name, closing
-        self.memory = MEMORY if memory is None else memory
+        self.memory = MEMORY_BYTES if memory is None else memory
         self.step = _whole_chunks(self.shape, chunks, self.dtype.itemsize, memory, name)
 
     @property
@@ -70,44 +75,40 @@ class Chunked(Source):
 
     @property
     def n_chunks(self) -> int:
-        """Boxes that are read."""
+        """Number of boxes."""
         return math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
-        """Yield the boxes, read ahead."""
-        yield from ahead(self._read, grid(self.shape, self.step), HELD // 2)
+        """Yield the boxes, prefetched."""
+        yield from prefetch(self._read, grid(self.shape, self.step), BOXES_HELD // 2)
 
-    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
-        """Find out something of the tensor: each thread reads a box, and works on it while it is in its cache."""
-        workers = check_workers(getattr(reduction, "workers", 1))
-        alone = on_one_thread(reduction)
+    def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
+        """Reduce box by box: each thread reads a box and reduces it while it is in its cache."""
 
         def work(box: Box) -> tuple[int, Result]:
             chunk = self._read(box)
-            return chunk.nbytes, alone.of(chunk)
+            return chunk.nbytes, reduction.of(chunk, 1)
 
-        # one more than can be busy, since some wait for the disk
-        found = ahead(work, grid(self.shape, self.step), min(workers + 1, HELD))
-        with closing(self._told_of(found, progress)) as results:
+        # one more than there are processors, as some wait for the disk
+        found = prefetch(work, grid(self.shape, self.step), min(run.workers + 1, BOXES_HELD))
+        with closing(self._reported(found, run)) as results:
             return reduction.total(results)
 
     def _read(self, box: Box) -> Chunk:
-        where = ", ".join(f"{rows.start}:{rows.stop}" for rows in box)
+        name, shape = name_box(self.name, box), shape_of(box)
         try:
             part = np.asarray(self.array[box])
         except Exception as error:  # every reader has errors of its own
-            raise ValueError(f"{self.name}[{where}] cannot be read: {error}") from error
-        shape = tuple(rows.stop - rows.start for rows in box)
+            raise ValueError(f"{name} cannot be read: {error}") from error
         if part.shape != shape or part.dtype.kind != self.dtype.kind:
             raise ValueError(
-                f"{self.name}[{where}] was read as {part.dtype} of shape {part.shape}; it should be {self.dtype} "
-                f"of shape {shape}: the data and what is said of them do not agree"
+                f"{name} was read as {part.dtype} of shape {part.shape}; it should be {self.dtype} of shape {shape}"
             )
         return Chunk(part, box)
 
-    def held(self) -> Source:
+    def load_if_small(self) -> Source:
         """Return the array in memory, if it is small."""
-        if self.nbytes > min(SMALL, self.memory // 2):
+        if self.nbytes > min(SMALL_BYTES, self.memory // 2):
             return self
         array = np.empty(self.shape, self.dtype)
         for part, box in self.chunks(False):
@@ -115,7 +116,7 @@ class Chunked(Source):
         return Array(array, self.axes)
 
     def close(self) -> None:
-        """Close the file, if one was opened."""
+        """Close the file, if there is one."""
         if self.closing is not None:
             self.closing.close()
 
@@ -126,18 +127,18 @@ class Chunked(Source):
 def _whole_chunks(
     shape: tuple[int, ...], chunks: Sequence[int] | None, itemsize: int, memory: int | None, name: str
 ) -> tuple[int, ...]:
-    """Choose how many chunks of each mode to read at once: as many as fit, of the last modes first."""
+    """Choose the size of a box: as many whole chunks as fit, those along the last modes first."""
     chunks = (1,) * len(shape) if chunks is None else chunks
     step = [min(size, max(1, int(chunk))) for size, chunk in zip(shape, chunks)]
-    least, most = HELD * math.prod(step) * itemsize, MEMORY if memory is None else memory
+    least, most = BOXES_HELD * math.prod(step) * itemsize, MEMORY_BYTES if memory is None else memory
     if least > most:
         if memory is not None:
             raise ValueError(
-                f"memory: got {memory:,} bytes, but {name} is stored in chunks of {least // HELD:,} bytes, "
-                f"{HELD} of which are held at a time; give at least {least:,}"
+                f"memory: got {memory:,} bytes, but {name} is stored in chunks of {least // BOXES_HELD:,} bytes, "
+                f"and {BOXES_HELD} of them are in memory at a time; give at least {least:,}"
             )
         return tuple(step)
     for mode in reversed(range(len(shape))):
-        fit = min(most // HELD, BOX) // (math.prod(step) * itemsize)
+        fit = min(most // BOXES_HELD, BOX_BYTES) // (math.prod(step) * itemsize)
         step[mode] = min(shape[mode], step[mode] * max(1, fit))
     return tuple(step)

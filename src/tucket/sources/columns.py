@@ -1,4 +1,4 @@
-"""Columns of a table that are modes: how their values become indices."""
+"""Columns of a table that become modes: how their values turn into indices."""
 
 from __future__ import annotations
 
@@ -10,42 +10,68 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.base.blocks import as_index
+from tucket.base.checks import as_index
 
 __all__ = ["Bins", "Column", "make_column"]
 
 Bins = str | int | Sequence[float]
 
+MAX_TIME_BINS = 100_000_000
+"""Bins of a column of times: more of them are rather a mistake in the length of a bin."""
+
 
 class Column(ABC):
-    """How the values of a column become indices: look at all of them, make labels, then encode."""
+    """A column that becomes a mode: look at all its values, make the labels, then encode the values."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    size = 0
+    """Number of labels."""
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name, self.owner = name, owner
 
     @abstractmethod
     def look_at(self, values: Any, first: int) -> None:
-        """Take note of some values, the first of which is in row `first`."""
+        """Record some values; the first of them is in row `first`."""
 
     @abstractmethod
-    def make_labels(self) -> Any:
-        """Return the label of each index, when all values were looked at."""
+    def make_labels(self) -> NDArray[Any]:
+        """Return the label of each index."""
+
+    def encode(self, values: Any, first: int) -> NDArray[np.int64]:
+        """Return the index of each value; the first of them is in row `first`.
+
+        A file is read again for each pass and may have changed since it was opened. Values that were not there are
+        refused, because compiled loops would write out of bounds.
+        """
+        indices = self._index(values).astype(np.int64, copy=False)
+        if len(indices) and not (indices.min() >= 0 and indices.max() < self.size):
+            at = int(np.argmax((indices < 0) | (indices >= self.size)))
+            value = values.slice(at, 1).cast("string")[0]
+            raise ValueError(
+                f"row {first + at} of column {self.name!r} of {self.owner} is {value}, "
+                f"outside what was there when it was opened ({self._extent()}); open it again"
+            )
+        return indices
 
     @abstractmethod
-    def encode(self, values: Any, first: int) -> NDArray[Any]:
-        """Return the index of each value; the first of these is in row `first`."""
+    def _index(self, values: Any) -> NDArray[Any]:
+        """Return the index of each value; for one that was not looked at, a number that is no index."""
+
+    @abstractmethod
+    def _extent(self) -> str:
+        """Say what values there were."""
 
 
 class Categories(Column):
-    """An index for each distinct value: sorted, or in the order of a categorical column."""
+    """One index per distinct value: sorted, or in the order of a categorical column."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, owner: str) -> None:
+        super().__init__(name, owner)
         self.seen: Any = None
         self.is_sorted = True
 
     def look_at(self, values: Any, first: int) -> None:  # noqa: ARG002
-        """Take note of values that were not seen before."""
+        """Add values that are new."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -58,38 +84,43 @@ class Categories(Column):
             new = pc.unique(both)
         self.seen = new
 
-    def make_labels(self) -> Any:
+    def make_labels(self) -> NDArray[Any]:
         """Return the values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if self.is_sorted:
             self.seen = self.seen.take(pc.sort_indices(self.seen))
+        self.size = len(self.seen)
         if pa.types.is_temporal(self.seen.type) or pa.types.is_primitive(self.seen.type):
-            return self.seen.to_numpy(zero_copy_only=False)
+            return np.asarray(self.seen.to_numpy(zero_copy_only=False))
         return np.array(self.seen.to_pylist())
 
-    def encode(self, values: Any, first: int) -> NDArray[Any]:  # noqa: ARG002
-        """Look values up."""
+    def _index(self, values: Any) -> NDArray[Any]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_dictionary(values.type):
-            places = pc.index_in(values.dictionary.cast(self.seen.type), value_set=self.seen).to_numpy()
-            return np.asarray(places[values.indices.to_numpy()])
-        return np.asarray(pc.index_in(values.cast(self.seen.type), value_set=self.seen).to_numpy())
+        is_dictionary = pa.types.is_dictionary(values.type)
+        given, seen = _common(values.dictionary if is_dictionary else values, self.seen)
+        indices = np.asarray(pc.fill_null(pc.index_in(given, value_set=seen), -1))
+        return indices[values.indices.to_numpy()] if is_dictionary else indices
+
+    def _extent(self) -> str:
+        return f"{self.size:,} values"
 
 
 class Times(Column):
-    """An index for each stretch of time of the same length, from the first to the last that has a row."""
+    """One index per stretch of time of the same length, from the first to the last that has a row."""
 
-    MONDAY = 4  # 1970-01-05 was one, and weeks begin with it
+    MONDAY = 4
+    """Days from 1970-01-01 to the first Monday, on which weeks begin."""
+
     UNITS: Mapping[str, tuple[str, int]] = {
         "s": ("s", 1), "min": ("m", 1), "h": ("h", 1), "d": ("D", 1), "w": ("D", 7), "mo": ("M", 1), "y": ("Y", 1),
     }  # fmt: skip
 
-    def __init__(self, name: str, length: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, owner: str, length: str) -> None:
+        super().__init__(name, owner)
         match = re.fullmatch(r"\s*(\d*)\s*([a-z]+)\s*", length.lower())
         if not match or match[2] not in self.UNITS or match[1] == "0":
             raise ValueError(
@@ -110,44 +141,48 @@ class Times(Column):
                 f"bins: column {self.name!r} is of {values.type}; only times can be cut by a length of time"
             )
         if getattr(values.type, "tz", None):
-            values = pc.local_timestamp(values)  # a day begins at midnight where it was
+            values = pc.local_timestamp(values)  # days begin at local midnight
         times = values.to_numpy(zero_copy_only=False).astype(f"datetime64[{self.unit}]").astype(np.int64)
         numbers: NDArray[np.int64] = (times - self.origin) // self.step
         return numbers
 
     def look_at(self, values: Any, first: int) -> None:  # noqa: ARG002
-        """Take note of the first and the last time."""
+        """Record the first and the last time."""
         if len(values):
             numbers = self._number(values)
             self.low, self.high = min(self.low, int(numbers.min())), max(self.high, int(numbers.max()))
 
-    def make_labels(self) -> Any:
-        """Return when each stretch begins."""
-        if self.high - self.low >= LONGEST:
+    def make_labels(self) -> NDArray[Any]:
+        """Return the beginning of each stretch."""
+        self.size = self.high - self.low + 1
+        if self.size > MAX_TIME_BINS:
             raise ValueError(
-                f"bins: column {self.name!r} would be cut into {self.high - self.low + 1:,} stretches of time; "
-                f"give a length that makes at most {LONGEST:,}"
+                f"bins: column {self.name!r} would be cut into {self.size:,} stretches of time; "
+                f"give a length that makes at most {MAX_TIME_BINS:,}"
             )
-        begins = np.arange(self.low, self.high + 1) * self.step + self.origin
-        return begins.astype(f"datetime64[{self.unit}]")
+        return self._begin(np.arange(self.low, self.high + 1))
 
-    def encode(self, values: Any, first: int) -> NDArray[Any]:  # noqa: ARG002
-        """Return the stretch of each time."""
+    def _begin(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        return (numbers * self.step + self.origin).astype(f"datetime64[{self.unit}]")
+
+    def _index(self, values: Any) -> NDArray[Any]:
         return self._number(values) - self.low
+
+    def _extent(self) -> str:
+        return " to ".join(map(str, self._begin(np.array([self.low, self.high]))))
 
 
 class Numbers(Column):
-    """An index for each interval between edges, which are given, or of equal length."""
+    """One index per interval: between given edges, or of equal length."""
 
-    def __init__(self, name: str, bins: int | Sequence[float]) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, owner: str, bins: int | Sequence[float]) -> None:
+        super().__init__(name, owner)
         self.count = bins if isinstance(bins, int) else None
-        self.edges = np.zeros(2) if isinstance(bins, int) else np.asarray(bins, np.float64)
+        self.edges = np.array([np.inf, -np.inf]) if isinstance(bins, int) else np.asarray(bins, np.float64)
         if isinstance(bins, int) and bins < 1:
             raise ValueError(f"bins: column {name!r} cannot be cut into {bins} bins; give at least 1")
         if self.edges.ndim != 1 or len(self.edges) < 2 or (self.count is None and not (np.diff(self.edges) > 0).all()):
             raise ValueError(f"bins: column {name!r} has edges {bins}; give at least two, increasing")
-        self.low, self.high = np.inf, -np.inf
 
     def _number(self, values: Any) -> NDArray[np.float64]:
         numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
@@ -156,51 +191,50 @@ class Numbers(Column):
         return numbers.astype(np.float64)
 
     def look_at(self, values: Any, first: int) -> None:
-        """Take note of the smallest and the largest number."""
-        if len(values):
-            numbers = self._number(values)
-            bad = ~np.isfinite(numbers)
-            if bad.any():
-                row = first + int(np.argmax(bad))
-                raise ValueError(f"bins: row {row} of column {self.name!r} is {numbers[row - first]}; drop such rows")
-            self.low, self.high = min(self.low, numbers.min()), max(self.high, numbers.max())
+        """Check the values against given edges, or record the smallest and the largest."""
+        numbers = self._number(values)
+        self._refuse(~np.isfinite(numbers), numbers, first, "; drop such rows")
+        low, high = self.edges[0], self.edges[-1]
+        if self.count is None:
+            tail = f", outside the edges {low} to {high}; give edges that include it, or drop such rows"
+            self._refuse((numbers < low) | (numbers > high), numbers, first, tail)
+        elif len(numbers):
+            self.edges = np.array([min(low, numbers.min()), max(high, numbers.max())])
 
-    def make_labels(self) -> Any:
-        """Return where each interval begins."""
+    def _refuse(self, bad: NDArray[Any], numbers: NDArray[Any], first: int, tail: str) -> None:
+        if bad.any():
+            at = int(np.argmax(bad))
+            raise ValueError(f"bins: row {first + at} of column {self.name!r} is {numbers[at]}{tail}")
+
+    def make_labels(self) -> NDArray[Any]:
+        """Return the beginning of each interval."""
         if self.count is not None:
-            high = self.high if self.high > self.low else self.low + 1
-            self.edges = np.linspace(self.low, high, self.count + 1)
+            low, high = self.edges
+            self.edges = np.linspace(low, high if high > low else low + 1, self.count + 1)
+        self.size = len(self.edges) - 1
         return self.edges[:-1]
 
-    def encode(self, values: Any, first: int) -> NDArray[Any]:
-        """Return the interval of each number; the last one has its upper edge too."""
+    def _index(self, values: Any) -> NDArray[Any]:
         numbers = self._number(values)
-        outside = ~((numbers >= self.edges[0]) & (numbers <= self.edges[-1]))
-        if outside.any():
-            at = int(np.argmax(outside))
-            raise ValueError(
-                f"bins: row {first + at} of column {self.name!r} is {numbers[at]}, "
-                f"outside the edges {self.edges[0]} to {self.edges[-1]}"
-            )
-        return np.minimum(np.searchsorted(self.edges, numbers, side="right") - 1, len(self.edges) - 2)
+        # the last interval includes its upper edge; NaN is sorted behind it
+        return np.asarray(np.searchsorted(self.edges, numbers, side="right") - 1 - (numbers == self.edges[-1]))
+
+    def _extent(self) -> str:
+        return f"{self.edges[0]} to {self.edges[-1]}"
 
 
-LONGEST = 100_000_000
-"""Stretches of time at most."""
-
-
-def make_column(name: str, bins: Bins | None) -> Column:
+def make_column(name: str, owner: str, bins: Bins | None) -> Column:
     """Choose how a column becomes indices."""
     if bins is None:
-        return Categories(name)
+        return Categories(name, owner)
     if isinstance(bins, str):
-        return Times(name, bins)
+        return Times(name, owner, bins)
     count = as_index(bins)
-    return Numbers(name, count if count is not None else bins)
+    return Numbers(name, owner, count if count is not None else bins)
 
 
 def _common(first: Any, second: Any) -> tuple[Any, Any]:
-    """Return two arrays in the one type that both fit."""
+    """Return two arrays in one type that fits both."""
     import pyarrow as pa
 
     if first.type == second.type:

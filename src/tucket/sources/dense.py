@@ -1,34 +1,34 @@
-"""Dense arrays: anything that NumPy can see as an n-dimensional array of real numbers, in memory or in a file."""
+"""Dense arrays, of NumPy or of any other library: in memory, on a device, or in a mapped file."""
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket import kernels
+from tucket.backends import NUMPY, Backend
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box, slabs, whole
-from tucket.sources.source import Chunk, Progress, Reduction, Report, Result, Source
+from tucket.base.checks import bad_value, check_real, check_shape
+from tucket.base.run import Run
+from tucket.kernels import array_api
+from tucket.sources.source import Chunk, Reduction, Result, Source
 
-__all__ = [
-    "Array",
-    "Mapped",
-    "as_tensor",
-    "check_real",
-    "check_shape_match",
-    "check_values",
-    "explain_values",
-]
+__all__ = ["Array", "Mapped", "as_tensor", "check_values", "explain_values"]
 
 
 def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
-    """Return `x` as an array of real numbers with at least one mode and no empty one, not copied.
+    """Return `x` as a NumPy array of real numbers with at least one mode and no empty one, not copied.
 
-    Its values are looked at where they are read: see `check_values`.
+    Its values are checked where they are read: see `check_values`.
     """
+    if isinstance(x, str | Path):
+        raise TypeError(f"{name} is a path: open it first, as with tucket.open({str(x)!r})")
     if np.ma.is_masked(x):
         raise TypeError(f"{name} has masked entries; fill them first, as with {name}.filled(0)")
     try:
@@ -37,7 +37,7 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
         if "inhomogeneous" in str(error):
             raise ValueError(f"{name} has rows of unequal length; give a full n-dimensional array") from None
         raise ValueError(f"{name} cannot be read as an array: {error}") from error
-    except RuntimeError as error:  # of arrays that will not be made dense by themselves
+    except RuntimeError as error:  # from arrays that are made dense only when asked to
         raise TypeError(f"{name} is a {type(x).__name__}, and this needs a dense array: {error}") from None
     if tensor.dtype.kind == "O" and hasattr(x, "columns"):
         raise TypeError(
@@ -49,72 +49,84 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
     return tensor
 
 
-def check_real(dtype: np.dtype[Any], name: str, kind: str) -> None:
-    """Refuse what are no real numbers that every kernel can read."""
-    if dtype.kind not in "biuf" or dtype.itemsize > 8:
-        raise TypeError(
-            f"{name} is of type {kind} and dtype {dtype}; give real numbers: bool, integers, or float16 to float64"
-        )
-
-
-def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Refuse a tensor without modes, or without indices in one of them."""
-    if not shape:
-        raise ValueError(f"{name} is a scalar (0-d); give an array of at least one mode")
-    if 0 in shape:
-        raise ValueError(f"mode {shape.index(0)} of {name} is empty (shape {shape}); give at least one index")
-
-
 class Array(Source):
-    """An array in memory: a single chunk."""
+    """An array in memory, of the host or of a device.
+
+    Parameters
+    ----------
+    array : array
+        What is read: the user's array as its backend's kernels read it.
+    axes : Axes, optional
+        Names and labels of the modes.
+    backend : Backend
+        Where results go: the library and the device of the user's array.
+    given : array, optional
+        The user's array, if it is read as another.
+    given : array, optional
+        The user's array, if it is read as another.
+    is_traced : bool
+        Whether the library records what is done with the array, so that its values cannot be looked at.
+    """
 
     in_memory = True
 
-    def __init__(self, array: NDArray[Any], axes: Axes | None = None) -> None:
-        self.array, self.shape, self.axes = array, array.shape, axes
+    def __init__(
+        self, array: Any, axes: Axes | None = None, backend: Backend = NUMPY, given: Any = None, is_traced: bool = False
+    ) -> None:
+        self.array, self.shape, self.axes = array, tuple(array.shape), axes
+        self.backend, self.given, self.is_traced = backend, array if given is None else given, is_traced
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
-        return self.array.nbytes
+        """Bytes of the array; 8 per entry, if its library does not say."""
+        return int(getattr(self.array, "nbytes", 8 * self.size))
+
+    @property
+    def boxes(self) -> list[Box]:
+        """What is read at a time: all of an array, unless it is so large that sums of its rows would fill a device."""
+        pieces = kernels.kernels_for(self.array).piece_entries
+        return [whole(self.shape)] if pieces is None else list(slabs(self.shape, pieces(self.array)))
 
     @property
     def n_chunks(self) -> int:
-        """One."""
-        return 1
+        """Pieces that are read one after another."""
+        return len(self.boxes)
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
-        """Yield the array."""
-        yield Chunk(self.array, whole(self.shape))
+        """Yield the pieces."""
+        boxes = self.boxes
+        for box in boxes:
+            yield Chunk(self.array if len(boxes) == 1 else self.array[box], box)
 
-    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
-        """Find out something of the array at once: small ones are reduced often, and soon."""
-        total = reduction.total([reduction.of(Chunk(self.array, whole(self.shape)))])
-        if progress is not None:
-            progress(Progress(1, 1, self.nbytes, self.nbytes, self.nbytes))
-        return total
+    def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
+        """Find out something about the array, at once if it is one piece: small ones are reduced often, and soon."""
+        if self.is_traced:
+            raise self.backend.explain_traced(self.array, "x")
+        if run.progress is not None or self.n_chunks > 1:
+            return super().reduce(reduction, run)
+        return reduction.total([reduction.of(Chunk(self.array, whole(self.shape)), run.workers)])
 
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
-        return self.array
+        return np.asarray(self.array)
 
 
-PIECE = 1 << 26
-"""Bytes of a file that are read at a time, unless told otherwise."""
+PIECE_BYTES = 1 << 26
+"""Bytes of a file that are read at a time, unless the user sets a bound."""
 
-SMALL = 1 << 26
-"""Bytes up to which a tensor is read whole before it is gone over again and again."""
+SMALL_BYTES = 1 << 26
+"""Bytes up to which a tensor is loaded before it is read again and again."""
 
 
 class Mapped(Source):
-    """An array whose entries lie in a file that is mapped into memory.
+    """An array in a file that is mapped into memory.
 
-    It is read in the order of the file. Of each piece the system is told that it will be wanted while the one before
-    it is worked on, and afterwards that it is wanted no more, so that few of them are in memory at a time.
+    It is read in the order of the file. The system is told that each piece will be needed while the one before it is
+    worked on, and afterwards that it is no longer needed, so that few pieces are in memory at a time.
     """
 
     def __init__(self, array: NDArray[Any], axes: Axes | None = None, memory: int | None = None) -> None:
         self.array, self.shape, self.axes = array, array.shape, axes
-        self.piece = PIECE if memory is None else max(1, memory // 4)
+        self.piece_bytes = PIECE_BYTES if memory is None else max(1, memory // 4)
         self.order = sorted(range(array.ndim), key=lambda mode: -abs(array.strides[mode]))
 
     @property
@@ -122,14 +134,15 @@ class Mapped(Source):
         """Bytes of the array."""
         return self.array.nbytes
 
-    def held(self) -> Source:
+    def load_if_small(self) -> Source:
         """Return the array in memory, if it is small."""
-        return Array(np.array(self.array), self.axes) if self.nbytes <= SMALL else self
+        return Array(np.array(self.array), self.axes) if self.nbytes <= SMALL_BYTES else self
 
     def _boxes(self) -> list[Box]:
-        turned = tuple(self.shape[mode] for mode in self.order)
+        ordered = tuple(self.shape[mode] for mode in self.order)
         back = np.argsort(self.order)
-        return [tuple(box[place] for place in back) for box in slabs(turned, max(1, self.piece // self.array.itemsize))]
+        most = max(1, self.piece_bytes // self.array.itemsize)
+        return [tuple(box[place] for place in back) for box in slabs(ordered, most)]
 
     @property
     def n_chunks(self) -> int:
@@ -147,7 +160,7 @@ class Mapped(Source):
             self._advise(box, "MADV_DONTNEED")
 
     def _advise(self, box: Box, advice: str) -> None:
-        """Tell the system what will be done with the pages of a piece, as far as it listens."""
+        """Tell the system what will be done with the pages of a piece, where it takes advice."""
         owner = mapping(self.array)
         flag = getattr(mmap, advice, None)
         # pages of a private mapping may have been written to, and exist nowhere else
@@ -160,54 +173,37 @@ class Mapped(Source):
 
 
 def mapping(array: Any) -> mmap.mmap | None:
-    """Return the mapping of a file that an array is a view of, if it is of one."""
+    """Return the mapped file that an array is a view of, if it is one."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array if isinstance(array, mmap.mmap) else None
 
 
 def _is_shared(array: Any) -> bool:
-    """Say whether what is written to a mapped array goes to its file, as numpy.memmap's own mode tells."""
+    """Say whether what is written to a mapped array goes to its file, as the mode of numpy.memmap says."""
     while array is not None and not hasattr(array, "mode"):
         array = getattr(array, "base", None)
     return getattr(array, "mode", "c") != "c"
 
 
-def check_shape_match(tensor: NDArray[Any] | Source, shape: tuple[int, ...], owner: str, name: str = "x") -> None:
-    """Refuse a tensor whose shape is not that of its partner."""
-    if tensor.shape != shape:
-        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {owner} is of shape {shape}")
-
-
-def check_values(tensor: NDArray[Any], name: str = "x") -> NDArray[Any]:
-    """Return `tensor` if all its entries are finite and not negative."""
-    # neither comparison holds for NaN, which is the least and the largest entry where there is one
-    if not (tensor.min() >= 0 and tensor.max() < np.inf):
+def check_values(tensor: Any, name: str = "x") -> Any:
+    """Return a tensor if all its entries are finite and not negative."""
+    if not array_api.is_fine(tensor):
         raise explain_values(tensor, name)
     return tensor
 
 
-def explain_values(tensor: NDArray[Any], name: str = "x", origin: Sequence[int] | None = None) -> ValueError:
-    """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where.
+def explain_values(tensor: Any, name: str = "x", origin: Sequence[int] | None = None) -> ValueError:
+    """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where it is.
 
-    A tensor without any is one whose total is too large for float64. A part of one is told of as of the whole.
+    A tensor without such an entry has a total that is too large for float64. The origin is where in the whole a part
+    begins.
     """
-    origin = origin or [0] * tensor.ndim
-    for slab in slabs(tensor.shape):
-        part = tensor[slab]
-        bad = ~(np.isfinite(part) & (part >= 0))
-        if bad.any():
-            inside = np.unravel_index(np.argmax(bad), part.shape)
-            index = [int(i) + s.start + o for i, s, o in zip(inside, slab, origin)]
-            return bad_value(name, index, part[inside].item())
-    return ValueError(
-        f"the sum of {name} is too large for float64 (its largest entry is {tensor.max()}); scale {name} down"
-    )
-
-
-def bad_value(name: str, index: Sequence[int], value: float) -> ValueError:
-    """Make the error for one entry."""
-    remedy = "clip it, as with numpy.maximum" if value < 0 else "fill or drop missing values first"
-    return ValueError(
-        f"{name}[{', '.join(map(str, index))}] is {value}; every entry must be finite and not negative ({remedy})"
-    )
+    found = array_api.first_bad(tensor)
+    if found is None:
+        largest = array_api.largest(tensor)
+        return ValueError(
+            f"the sum of {name} is too large for float64 (its largest entry is {largest}); scale {name} down"
+        )
+    index, value = found
+    return bad_value(name, [at + by for at, by in zip(index, origin or (0,) * len(index))], value)

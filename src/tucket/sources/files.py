@@ -1,11 +1,11 @@
-"""Files: a path in, a source out. Every format is read by the package that is kept for it."""
+"""Files of many formats as sources, each read by the package that is made for it."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,81 +14,99 @@ from numpy.typing import NDArray
 
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box
-from tucket.base.optional import need
+from tucket.base.optional import import_optional
 from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.columns import Bins
 from tucket.sources.dense import Array, Mapped, as_tensor
+from tucket.sources.errors import FileFormatError, close_on_error, explain_read_errors
 from tucket.sources.images import IMAGES, open_folder, open_image, open_tiff
-from tucket.sources.opening import ToldError, closed_if_wrong
 from tucket.sources.source import Source
 from tucket.sources.sparse import from_entries
-from tucket.sources.table import Table, find_files, from_parquet
+from tucket.sources.table import Table, from_parquet, read_batches
 
 __all__ = ["open"]
 
 
-def open(x: Any, *, memory: int | str | None = None, **how: Any) -> Source:  # noqa: A001
-    r"""Return a source of a tensor in a file, of which no more is read yet than it takes to know the shape.
+def open(x: Any, *, memory: int | str | None = None, **options: Any) -> Source:  # noqa: A001
+    r"""Open a file, or anything else that holds a tensor, and read no more of it than its shape takes.
 
     Parameters
     ----------
-    x : path, or anything else that can be reduced
-        What the name ends in says what it is:
+    x : str, path, or anything that `ltr` takes
+        For a path, the ending of the name tells the format:
 
-        - `.npy`, `.npz`: NumPy's arrays, mapped into memory where they are not compressed. An archive may hold
-          `tensor`, or `coords`, `values` and `shape` of a sparse one, with `mode_names` and `labels_0`, `labels_1`, ...
-        - `.zarr`, `.h5`, `.hdf5`, `.nc`, `.mat`: arrays in chunks, and what MATLAB writes
-        - `.tns`, `.tns.gz`: entries of a sparse tensor as text, as in FROSTT, counted from 1
-        - `.csv`, `.csv.gz`, `.parquet`: tables, with `modes`, `value` and `bins` as for `from_table`; a path of Parquet
-          files may have wildcards
-        - a folder of `.png`, `.pgm`, `.ppm`, `.bmp`, `.jpg` or `.tif` images, all of the same size, in the order of
-          their names; or one image, or a `.tif` of many pages
-    memory : int or str
-        Bytes that reading may take, such as `2**28` or "256 MB".
-    **how
-        `key`, the array that is meant of a file of several; `shape`, of a sparse tensor as text, or into which the
-        images of a folder are to be folded, such as (9, 9); `modes`, `value` and `bins`.
+        - `.npy`, `.npz`: NumPy arrays, mapped into memory unless they are compressed. An archive may hold an array
+          `tensor`, or the `coords`, `values` and `shape` of a sparse tensor; either with `mode_names` and `labels_0`,
+          `labels_1`, ...
+        - `.zarr`, `.h5`, `.hdf5`, `.nc`, `.mat`: arrays in chunks, and MATLAB files
+        - `.tns`, `.tns.gz`: entries of a sparse tensor as text in the FROSTT format, with indices that start at 1
+        - `.csv`, `.csv.gz`, `.parquet`: tables. A path of Parquet files may have wildcards.
+        - a folder of `.png`, `.pgm`, `.ppm`, `.bmp`, `.jpg` or `.tif` images of the same size, in the order of their
+          names; one image; or a `.tif` of many pages
+    memory : int or str, optional
+        Number of bytes that reading may take, such as `2**28` or "256 MB". By default 2**28.
+    **options
+        Options of some formats:
+
+        - `key` (str): which array to read, for files that hold several
+        - `shape` (tuple of int): the shape of a sparse tensor in a text file, by default the largest index of each
+          mode; or the shape that the images of a folder are folded into, such as (9, 9), by default one mode
+        - `modes`, `value`, `bins`: for tables, as in `from_table`; text files take `modes`, the names of the modes
+
+    Returns
+    -------
+    Source
+        The tensor. Close it, or use it in a `with` statement, to close its file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file cannot be read, or if it holds several arrays and `key` is missing.
+    TypeError
+        If an option does not fit the format, or the values are not real numbers.
+    ImportError
+        If the package that reads the format is not installed.
+
+    See Also
+    --------
+    from_table, from_parquet, from_entries : Sparse tensors from tables and from entries.
 
     Examples
     --------
+    Two groups of users, each with items of its own:
+
     >>> import tempfile, tucket as tk
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "counts.tns")
-    ...     _ = path.write_text("1 1 3.0 \n 2 4 1.0")
-    ...     tk.open(path)
-    <Sparse of a tensor of shape (2, 4) with 2 entries>
+    ...     path = Path(folder, "ratings.tns")
+    ...     _ = path.write_text("1 1 4.0 \n 1 2 5.0 \n 2 1 5.0 \n 3 3 2.0 \n 3 4 3.0")
+    ...     tk.open(path, modes=["user", "item"])
+    <Sparse of a tensor of shape {'user': 3, 'item': 4} with 5 entries>
     """
     memory = check_memory(memory)
     if not isinstance(x, str | Path):
-        if how:
-            raise TypeError(f"{', '.join(how)}: for files alone; x is a {type(x).__name__}")
+        if options:
+            raise TypeError(f"{', '.join(options)}: only for files; x is a {type(x).__name__}")
         return as_source(x, memory=memory)
     path = Path(x)
     if not path.exists() and not any(mark in str(x) for mark in "*?["):
         raise FileNotFoundError(f"there is no file {path}")
     read = _reader(path)
-    known = inspect.signature(read).parameters
-    for option in how:
-        if option not in known:
-            options = [name for name in known if name != "path"]
-            raise TypeError(
-                f"{option}: not for {path.name}; what can be said of such a file: {', '.join(options) or 'nothing'}"
-            )
-    if "memory" in known:
-        how["memory"] = memory
-    try:
-        return read(path, **how)
-    except (FileNotFoundError, ImportError, MemoryError, TypeError):
-        raise
-    except Exception as error:  # every reader has errors of its own
-        if str(path) in str(error) or isinstance(error, ToldError):
-            raise
-        raise ValueError(f"{path} cannot be read: {error}") from error
+    allowed = inspect.signature(read).parameters
+    for option in options:
+        if option not in allowed:
+            known = ", ".join(name for name in allowed if name != "path")
+            raise TypeError(f"{option}: not an option for {path.name}; its options are {known or 'none'}")
+    if "memory" in allowed:
+        options["memory"] = memory
+    with explain_read_errors(path, TypeError):
+        return read(path, **options)
 
 
 def check_memory(memory: Any) -> int | None:
-    """Return a number of bytes.
+    """Return `memory` as a number of bytes.
 
     Examples
     --------
@@ -103,18 +121,19 @@ def check_memory(memory: Any) -> int | None:
     else:
         number = memory if isinstance(memory, int | np.integer) and not isinstance(memory, bool) else 0
     if number < 1 << 16:
-        raise ValueError(f"memory: got {memory!r}; give a number of bytes from 65536 on, such as 2**28 or '256 MB'")
+        raise ValueError(f"memory: got {memory!r}; give at least 65536 bytes, such as 2**28 or '256 MB'")
     return int(number)
 
 
 def _reader(path: Path) -> Callable[..., Source]:
+    """Choose the reader of a path by the ending of its name."""
     if path.is_dir() and path.suffix.lower() != ".zarr":
         return open_folder
     suffixes = [suffix.lower() for suffix in path.suffixes]
     name = "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
     if name not in READERS:
         raise ValueError(
-            f"{path}: unknown kind of file {name!r}; known are {', '.join(READERS)}, and folders of images"
+            f"{path}: unknown file format {name!r}; give one of {', '.join(READERS)}, or a folder of images"
         )
     return READERS[name]
 
@@ -129,7 +148,7 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
         if "format" in archive.files and archive["format"].shape == () and archive["format"].item() == "tucket":
             kind = archive["kind"].item()
             reader = "tucket.Statistics.load" if kind == "Statistics" else "tucket.load"
-            raise ToldError(f"{path} is no tensor but a {kind} of tucket's own; read it with {reader}")
+            raise FileFormatError(f"{path} is not a tensor but a saved {kind}; read it with {reader}")
         if key is None and {"coords", "values", "shape"} <= set(archive.files):
             coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
             if coords.shape == (len(values), len(shape)):
@@ -148,7 +167,7 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
 
 
 def _map_member(path: Path, name: str) -> NDArray[Any] | None:
-    """Map an array of an archive into memory, unless it is compressed."""
+    """Map an array of an archive into memory; return None if it is compressed."""
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(f"{name}.npy")
         if info.compress_type != zipfile.ZIP_STORED:
@@ -160,7 +179,7 @@ def _map_member(path: Path, name: str) -> NDArray[Any] | None:
             skipped = member.tell()
     if dtype.hasobject or 0 in shape:
         return None
-    with path.open("rb") as file:  # the file's own header is as long as it says, which the archive's index does not
+    with path.open("rb") as file:  # only the local header says how long it is, not the index of the archive
         file.seek(info.header_offset + 26)
         lengths = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
     start = info.header_offset + 30 + lengths + skipped
@@ -168,32 +187,33 @@ def _map_member(path: Path, name: str) -> NDArray[Any] | None:
 
 
 def _choose(path: Path, names: Iterable[str], key: str | None) -> str:
-    """Return the array that is meant of a file of several: the one that is asked for, or called `tensor`."""
+    """Choose one of the arrays of a file: the given key, the array called `tensor`, or the only one."""
     found = list(names)
     if key is not None:
         if key not in found:
-            raise ToldError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
+            raise FileFormatError(f"{path} has no array {key!r}; it has {', '.join(map(repr, found)) or 'none'}")
         return key
-    liked = ["tensor"] if "tensor" in found else found
-    if len(liked) != 1:
-        raise ToldError(f"{path} holds {len(found)} arrays, {', '.join(map(repr, found))}; say which, as with key=...")
-    return liked[0]
+    candidates = ["tensor"] if "tensor" in found else found
+    if len(candidates) != 1:
+        names = ", ".join(map(repr, found)) or "none"
+        raise FileFormatError(f"{path} holds {len(found)} arrays, {names}; choose one, as with key=...")
+    return candidates[0]
 
 
 def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    zarr = need("zarr", "files", "this file")
+    zarr = import_optional("zarr", "files", "this file")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Array):
         if key is not None:
-            raise ToldError(f"key: {path} is a single array, not a group with an array {key!r}; leave key out")
+            raise FileFormatError(f"key: {path} is a single array, not a group that holds {key!r}; leave key out")
         return as_source(stored, str(path), memory)
     names = (name for name, member in stored.members(max_depth=None) if isinstance(member, zarr.Array))
     return as_source(stored[_choose(path, names, key)], str(path), memory)
 
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    h5py = need("h5py", "files", "this file")
-    with closed_if_wrong(h5py.File(path, "r")) as file:
+    h5py = import_optional("h5py", "files", "this file")
+    with close_on_error(h5py.File(path, "r")) as file:
         stored = file[_choose(path, _datasets(h5py, file), key)]
         return Chunked(stored, stored.chunks, None, str(path), memory, file)
 
@@ -209,9 +229,9 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
 
     try:
         names = [name for name, *_ in whosmat(path)]
-    except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse
-        h5py = need("h5py", "files", "this file")
-        with closed_if_wrong(h5py.File(path, "r")) as file:
+    except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse order
+        h5py = import_optional("h5py", "files", "this file")
+        with close_on_error(h5py.File(path, "r")) as file:
             stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
             chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
             return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
@@ -220,7 +240,7 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
 
 
 class _Reversed:
-    """An array whose modes are stored in reverse."""
+    """An array with its modes in reverse order."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape[::-1], array.dtype
@@ -229,11 +249,15 @@ class _Reversed:
         return self.array[box[::-1]].T
 
 
+TNS_ROWS = 1 << 20
+"""Lines of a text file that are parsed at a time."""
+
+
 def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[str] | None = None) -> Source:
-    pandas = need("pandas", "files", "this file")
+    pandas = import_optional("pandas", "files", "this file")
     coords: list[NDArray[Any]] = []
     values: list[NDArray[Any]] = []
-    with pandas.read_csv(path, sep=r"\s+", header=None, comment="#", chunksize=1 << 20) as reader:
+    with pandas.read_csv(path, sep=r"\s+", header=None, comment="#", chunksize=TNS_ROWS) as reader:
         for part in reader:
             first = sum(map(len, values))
             rows = part.to_numpy(np.float64)  # exact for indices up to 2**53
@@ -242,9 +266,9 @@ def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[st
             )
             if bad.any():
                 at = int(np.argmax(bad))
-                raise ToldError(
+                raise FileFormatError(
                     f"{path}: entry {first + at} reads {' '.join(map(str, part.iloc[at].tolist()))}; "
-                    f"give indices from 1 on, and a finite value"
+                    f"give indices that start at 1, and a finite value"
                 )
             coords.append(rows[:, :-1].T.astype(np.int64) - 1)
             values.append(rows[:, -1].copy())
@@ -256,15 +280,16 @@ def _open_tns(path: Path, shape: Sequence[int] | None = None, modes: Sequence[st
 def _open_csv(
     path: Path, modes: Sequence[str] = (), value: str | None = None, bins: Mapping[str, Bins] | None = None
 ) -> Source:
-    csv = need("pyarrow.csv", "files", "this file")
+    csv = import_optional("pyarrow.csv", "files", "this file")
 
-    def batches() -> Any:
-        with csv.open_csv(path) as reader:
-            yield from reader
+    def batches() -> Iterator[Any]:
+        with explain_read_errors(path):
+            reader = csv.open_csv(path)
+        with reader:
+            yield from read_batches(path, iter(reader))
 
     with csv.open_csv(path) as reader:
         names = reader.schema.names
-    _check_modes(path, modes, names)
     return Table(batches, names, modes, value, bins, str(path))
 
 
@@ -275,25 +300,15 @@ def _open_parquet(
     bins: Mapping[str, Bins] | None = None,
     memory: int | None = None,
 ) -> Source:
-    parquet = need("pyarrow.parquet", "files", "this file")
-    _check_modes(path, modes, parquet.ParquetFile(find_files(path)[0]).schema_arrow.names)
     return from_parquet(path, modes, value, bins=bins, memory=memory)
 
 
-def _check_modes(path: Path, modes: Sequence[str], names: Sequence[str]) -> None:
-    if not modes:
-        raise ToldError(
-            f"{path} is a table of the columns {', '.join(map(repr, names))}; say which of them are modes, "
-            f"as with modes=[...], and which one holds the values, if any"
-        )
-
-
 def _open_netcdf(path: Path, key: str | None = None, memory: int | None = None) -> Source:
-    xarray = need("xarray", "files", "this file")
+    xarray = import_optional("xarray", "files", "this file")
     with path.open("rb") as file:
         engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"  # the classic format, or HDF5
-    need(engine, "files", "this file")
-    with closed_if_wrong(xarray.open_dataset(path, engine=engine)) as data:
+    import_optional(engine, "files", "this file")
+    with close_on_error(xarray.open_dataset(path, engine=engine)) as data:
         source = as_source(data[_choose(path, map(str, data.data_vars), key)], str(path), memory)
         if isinstance(source, Chunked):
             source.closing = data

@@ -1,12 +1,14 @@
-"""Images: one, a folder of them, or the pages of a TIFF, as one tensor."""
+"""Images as tensors: a single one, a folder of them, or the pages of a TIFF."""
 
 from __future__ import annotations
 
 import logging
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,11 +18,11 @@ from numpy.typing import NDArray
 
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box
-from tucket.base.optional import need
-from tucket.base.partition import check_sizes
+from tucket.base.checks import check_shape, check_sizes
+from tucket.base.optional import import_optional
 from tucket.sources.chunked import Chunked
-from tucket.sources.dense import Array, Mapped, as_tensor, check_shape
-from tucket.sources.opening import ToldError, closed_if_wrong
+from tucket.sources.dense import Array, Mapped, as_tensor
+from tucket.sources.errors import FileFormatError, close_on_error, explain_read_errors
 from tucket.sources.source import Source
 
 __all__ = ["IMAGES", "open_folder", "open_image", "open_tiff"]
@@ -29,11 +31,11 @@ IMAGES = (".png", ".pgm", ".ppm", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 
 
 def open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | None = None) -> Source:
-    """Take the images of a folder, in the order of their names, for one tensor."""
+    """Stack the images of a folder, in the order of their names."""
     files = sorted((each for each in path.iterdir() if each.suffix.lower() in IMAGES), key=_by_number)
     if not files:
-        raise ToldError(f"{path} is a folder without images; known are {', '.join(IMAGES)}")
-    stack = Images(files, check_sizes(shape) if shape else (len(files),))
+        raise FileFormatError(f"{path} is a folder without images; give one with {', '.join(IMAGES)} files")
+    stack = Folder(files, check_sizes(shape) if shape else (len(files),))
     labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
     names = ("image", "row", "column", "channel")[: len(stack.shape)]
     axes = None if shape else Axes.of(names, labels, stack.shape)
@@ -45,63 +47,91 @@ def _by_number(path: Path) -> list[Any]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
-class Images:
-    """The images of a folder as one array; only those that are asked for are read."""
+class Stack(ABC):
+    """Images of the same size as one array with leading modes: a box reads only the images it meets."""
 
-    def __init__(self, files: Sequence[Path], folded: tuple[int, ...]) -> None:
-        if int(np.prod(folded)) != len(files):
-            raise ToldError(
-                f"shape: {len(files)} images cannot be folded into {folded}; give sizes whose product they are"
-            )
-        self.files, self.folded = np.array(files, object).reshape(folded), folded
-        first = read_image(files[0])
-        self.image, self.dtype = first.shape, first.dtype
-        self.shape = (*folded, *first.shape)
-        self.chunks = (*[1] * len(folded), *first.shape)
+    def __init__(self, lead: tuple[int, ...], size: tuple[int, ...], dtype: Any) -> None:
+        self.numbers = np.arange(math.prod(lead)).reshape(lead)
+        self.shape, self.dtype = (*lead, *size), dtype
+        self.chunks = (*(1,) * len(lead), *size)
+
+    @abstractmethod
+    def read(self, number: int) -> NDArray[Any]:
+        """Read one image."""
 
     def __getitem__(self, box: Box) -> NDArray[Any]:
-        files = self.files[box[: len(self.folded)]]
-        images = [read_image(each) for each in files.ravel()]
-        for each, image in zip(files.ravel(), images):
-            if image.shape != self.image or image.dtype != self.dtype:
-                raise ValueError(
-                    f"{each} is an image of {image.dtype} of shape {image.shape}, but {self.files.flat[0].name} is of "
-                    f"{self.dtype} of shape {self.image}; give images of the same size"
-                )
-        whole: NDArray[Any] = np.stack(images).reshape(*files.shape, *self.image)
-        return whole[(slice(None),) * len(self.folded) + box[len(self.folded) :]]
+        lead = self.numbers.ndim
+        numbers = self.numbers[box[:lead]]
+        images = np.stack([self.read(number) for number in numbers.ravel().tolist()])
+        stack: NDArray[Any] = images.reshape(*numbers.shape, *images.shape[1:])
+        return stack[(slice(None),) * lead + box[lead:]]
+
+
+class Folder(Stack):
+    """The images of a folder."""
+
+    def __init__(self, files: Sequence[Path], lead: tuple[int, ...]) -> None:
+        if math.prod(lead) != len(files):
+            raise FileFormatError(
+                f"shape: {len(files)} images cannot be folded into {lead}; give sizes with this product"
+            )
+        first = read_image(files[0])
+        super().__init__(lead, first.shape, first.dtype)
+        self.files, self.size = files, first.shape
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Read one image, which must be like the first."""
+        image = read_image(self.files[number])
+        if image.shape != self.size or image.dtype != self.dtype:
+            raise ValueError(
+                f"{self.files[number]} is an image of {image.dtype} of shape {image.shape}, but {self.files[0].name} "
+                f"is of {self.dtype} of shape {self.size}; give images of the same size"
+            )
+        return image
+
+
+class Pages(Stack):
+    """The pages of a TIFF."""
+
+    def __init__(self, pages: Sequence[Any], lead: tuple[int, ...]) -> None:
+        super().__init__(lead, pages[0].shape, pages[0].dtype)
+        self.pages, self.lock = pages, Lock()
+
+    def read(self, number: int) -> NDArray[Any]:
+        """Decode one page."""
+        with self.lock:  # the pages share a file and its position
+            page: NDArray[Any] = self.pages[number].asarray()
+        return page
 
 
 def read_image(path: Path) -> NDArray[Any]:
     """Read one image: rows, columns and, if it has colours, channels."""
-    is_tiff, image = path.suffix.lower() in (".tif", ".tiff"), need("PIL.Image", "files", "this file")
-    try:
-        if is_tiff:
-            return np.asarray(need("tifffile", "files", "this file").imread(path))
+    image = import_optional("PIL.Image", "files", "this file")
+    with explain_read_errors(path, kind=" as an image"):
+        if path.suffix.lower() in (".tif", ".tiff"):
+            return np.asarray(import_optional("tifffile", "files", "this file").imread(path))
         with image.open(path) as opened:
-            # the entries of a palette's image are no brightness
+            # the pixels of a palette image are numbers of colours
             return np.asarray(opened.convert() if opened.mode in ("P", "PA") else opened)
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
 
 
 def open_image(path: Path) -> Source:
-    """Take one image."""
+    """Open one image."""
     return Array(as_tensor(read_image(path), str(path)))
 
 
 def open_tiff(path: Path, memory: int | None = None) -> Source:
-    """Take the pages of a TIFF."""
-    tifffile = need("tifffile", "files", "this file")
-    with closed_if_wrong(tifffile.TiffFile(path)) as file:
-        with _errors_of("tifffile"):
+    """Stack the pages of a TIFF."""
+    tifffile = import_optional("tifffile", "files", "this file")
+    with close_on_error(tifffile.TiffFile(path)) as file:
+        with _raise_logged_errors("tifffile"):
             series = list(file.series)
         pages = [page for each in series for page in each.pages]
         shape = series[0].shape if len(series) == 1 else (len(pages), *pages[0].shape)
         check_shape(shape, str(path))
         for number, page in enumerate(pages):
             if page.shape != pages[0].shape or page.dtype != pages[0].dtype:
-                raise ToldError(
+                raise FileFormatError(
                     f"{path}: page {number} is of {page.dtype} of shape {page.shape}, but page 0 is of "
                     f"{pages[0].dtype} of shape {pages[0].shape}; give pages of the same size"
                 )
@@ -109,50 +139,24 @@ def open_tiff(path: Path, memory: int | None = None) -> Source:
         if len(series) == 1 and series[0].dataoffset is not None:
             file.close()
             return Mapped(as_tensor(tifffile.memmap(path, mode="r"), str(path)), memory=memory)
-        if math.prod(lead) != len(pages):  # an order of its own: no page is a part of the whole
+        if math.prod(lead) != len(pages):  # the pages are interleaved in some other way
             array = as_tensor(series[0].asarray(), str(path))
             file.close()
             return Array(array)
-        chunks = (*(1,) * len(lead), *pages[0].shape)
-        return Chunked(Pages(pages, lead), chunks, None, str(path), memory, file)
+        stack = Pages(pages, lead)
+        return Chunked(stack, stack.chunks, None, str(path), memory, file)
 
 
 @contextmanager
-def _errors_of(package: str) -> Iterator[None]:
-    """Raise what a package only writes to its log."""
-    log, seen = logging.getLogger(package), _Seen(logging.ERROR)
-    log.addHandler(seen)
+def _raise_logged_errors(package: str) -> Iterator[None]:
+    """Raise errors that a package only logs."""
+    log, handler = logging.getLogger(package), BufferingHandler(capacity=1 << 30)
+    handler.setLevel(logging.ERROR)
+    log.addHandler(handler)
     try:
         yield
+        records = list(handler.buffer)
     finally:
-        log.removeHandler(seen)
-    if seen.messages:
-        raise ValueError(seen.messages[0])
-
-
-class _Seen(logging.Handler):
-    """Takes note of messages."""
-
-    def __init__(self, level: int) -> None:
-        super().__init__(level)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take note."""
-        self.messages.append(record.getMessage())
-
-
-class Pages:
-    """The pages of a TIFF as one array; only those that are asked for are decoded, by one thread at a time."""
-
-    def __init__(self, pages: Sequence[Any], lead: tuple[int, ...]) -> None:
-        self.pages, self.lead = pages, lead
-        self.shape, self.dtype = (*lead, *pages[0].shape), pages[0].dtype
-        self.lock = Lock()
-
-    def __getitem__(self, box: Box) -> NDArray[Any]:
-        numbers = np.arange(len(self.pages)).reshape(self.lead)[box[: len(self.lead)]]
-        with self.lock:  # they share a file, and where in it is read next
-            pages = [self.pages[number].asarray() for number in numbers.ravel().tolist()]
-        whole: NDArray[Any] = np.stack(pages).reshape(*numbers.shape, *pages[0].shape)
-        return whole[(slice(None),) * len(self.lead) + box[len(self.lead) :]]
+        log.removeHandler(handler)
+    if records:
+        raise ValueError(records[0].getMessage())

@@ -1,8 +1,7 @@
-"""One pass over a source, wherever it lies: block sums of its chunks, put where they belong, and added."""
+"""Reductions over a source: something of each chunk, put where it belongs, and added."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,12 @@ from numpy.typing import NDArray
 
 from tucket import kernels
 from tucket.base.boxes import Box, hull, into_frame, shape_of, whole
+from tucket.base.checks import bad_value
 from tucket.base.partition import Partition
+from tucket.base.run import Run
 from tucket.kernels.sums import Moments, Sums
-from tucket.sources.dense import bad_value, explain_values
-from tucket.sources.foreign import explain_foreign
-from tucket.sources.source import Chunk, Entries, Report, Source
+from tucket.sources.dense import explain_values
+from tucket.sources.source import Chunk, Entries, Source
 
 __all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
 
@@ -25,16 +25,15 @@ __all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
 def block_sums(
     source: Source,
     cuts: Sequence[Partition],
-    workers: int | None = None,
+    run: Run,
     unit: float | None = None,
-    progress: Report | None = None,
     origin: tuple[int, ...] | None = None,
 ) -> list[Sums]:
     """Read a source once, for its block sums and marginals under each of several partitions.
 
-    A source that is part of a larger tensor is told where in it it begins.
+    The origin says where a source that is part of a larger tensor begins in it.
     """
-    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), workers, unit, origin), progress)
+    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), unit, origin), run)
     check_total(placed[0].sums)
     return [each.sums for each in placed]
 
@@ -46,7 +45,7 @@ def check_total(sums: Sums) -> None:
 
 
 class Placed(NamedTuple):
-    """Sums of a part of a tensor: where it is, and which of all blocks its core is about."""
+    """Sums of a part of a tensor: where it is, and which of all blocks its core holds."""
 
     sums: Sums
     box: Box
@@ -58,7 +57,6 @@ class BlockSums:
     """Block sums and marginals under several partitions, and moments if there is a unit to count entries in."""
 
     cuts: tuple[Partition, ...]
-    workers: int | None = None
     unit: float | None = None
     origin: tuple[int, ...] | None = None
 
@@ -67,32 +65,32 @@ class BlockSums:
         """Sums are the same for duplicates, but their moments are not."""
         return self.unit is not None
 
-    def of(self, chunk: Chunk | Entries) -> list[Placed]:
-        """Return the sums of one chunk, whose values must be finite and not negative."""
-        placed = [self._place(chunk, cut) for cut in self.cuts]
+    def of(self, chunk: Chunk | Entries, workers: int) -> list[Placed]:
+        """Return the sums of one chunk, in which no value may be negative or not finite."""
+        placed = [self._place(chunk, cut, workers) for cut in self.cuts]
         fine = all(each.sums.is_finite() and not each.sums.has_negative for each in placed)
         check_chunk(chunk, fine, self.origin)
         return placed
 
-    def _place(self, chunk: Chunk | Entries, cut: Partition) -> Placed:
+    def _place(self, chunk: Chunk | Entries, cut: Partition, workers: int) -> Placed:
         if isinstance(chunk, Entries):
-            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.workers, self.unit)
+            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, workers, self.unit)
             return Placed(sums, whole(cut.shape), whole(cut.rank))
-        if chunk.array.shape == cut.shape:
-            sums = kernels.block_sums(chunk.array, cut, self.workers, self.unit)
+        if tuple(chunk.array.shape) == cut.shape:
+            sums = kernels.block_sums(chunk.array, cut, workers, self.unit)
             return Placed(sums, chunk.box, whole(cut.rank))
         inside, blocks = cut.within(chunk.box)
-        sums = kernels.block_sums(chunk.array, inside, self.workers, self.unit)
+        sums = kernels.block_sums(chunk.array, inside, workers, self.unit)
         seen = [index.ravel() for index in blocks]
         region = tuple(slice(int(these[0]), int(these[-1]) + 1) for these in seen)
-        if any(len(these) < rows.stop - rows.start for these, rows in zip(seen, region)):
+        if shape_of(region) != sums.core.shape:
             core = np.zeros(shape_of(region))
             core[np.ix_(*(these - these[0] for these in seen))] = sums.core
             sums = sums._replace(core=core)
         return Placed(sums, chunk.box, region)
 
     def merge(self, results: Sequence[list[Placed]]) -> list[Placed]:
-        """Add the sums of some chunks: they are then those of the least box that holds all of these."""
+        """Add the sums of some chunks: the result is about the smallest box that holds them all."""
         merged = []
         for parts in zip(*results):
             room = _nothing(hull([part.box for part in parts]), hull([part.region for part in parts]), parts[0].sums)
@@ -117,11 +115,11 @@ class BlockSums:
 
 def _nothing(box: Box, region: Box, like: Sums) -> Placed:
     """Return sums of nothing, with room for a part of a tensor."""
-    core = np.zeros(shape_of(region))
-    marginals = tuple(map(np.zeros, shape_of(box)))
-    return Placed(
-        like._replace(core=core, marginals=marginals, moments=like.moments and Moments(0.0, 0.0)), box, region
+    moments = like.moments and Moments(0.0, 0.0)
+    zeros = like._replace(
+        core=np.zeros(shape_of(region)), marginals=tuple(map(np.zeros, shape_of(box))), moments=moments
     )
+    return Placed(zeros, box, region)
 
 
 def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
@@ -133,37 +131,39 @@ def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
             for mode, marginal in enumerate(part.sums.marginals):
                 room.sums.marginals[mode][into_frame(part.box, room.box)[mode]] += marginal
         moments = moments.plus(part.sums.moments) if moments and part.sums.moments else None
-    is_rough = any(part.sums.is_rough for part in (room, *parts))
-    return room._replace(sums=room.sums._replace(moments=moments, is_rough=is_rough))
+    low_precision = any(part.sums.low_precision for part in (room, *parts))
+    return room._replace(sums=room.sums._replace(moments=moments, low_precision=low_precision))
 
 
 @dataclass(frozen=True)
 class Unfoldings:
-    """The unfoldings of a tensor of entries by some modes, as sparse matrices: too long to be held dense."""
+    """The unfoldings of a tensor of entries along some modes, as sparse matrices: too long to be held dense."""
 
     partition: Partition
     modes: tuple[int, ...]
     distinct: bool = False
 
-    def of(self, chunk: Chunk | Entries) -> list[Any]:
-        """Sum entries over the blocks of all modes but one, for each of these."""
-        from scipy.sparse import coo_array
-
+    def of(self, chunk: Chunk | Entries, workers: int) -> list[Any]:  # noqa: ARG002
+        """Sum entries over the blocks of all modes but one, for each of these modes."""
         if isinstance(chunk, Chunk):
             inside = np.nonzero(chunk.array)
             coords = [indices + rows.start for indices, rows in zip(inside, chunk.box)]
             chunk = Entries(coords, chunk.array[inside], self.partition.shape)
         check_chunk(chunk, bool(np.isfinite(chunk.values.sum(dtype=np.float64))) and not (chunk.values < 0).any())
-        found = []
-        for mode in self.modes:
-            others = [k for k in range(len(chunk.shape)) if k != mode]
-            column = np.zeros(len(chunk.values), np.intp)
-            for k in others:
-                column = column * self.partition[k].rank + self.partition[k].labels[chunk.coords[k]]
-            extent = chunk.shape[mode], math.prod(self.partition.rank[k] for k in others)
-            values = chunk.values.astype(np.float64)
-            found.append(coo_array((values, (chunk.coords[mode].astype(np.intp), column)), shape=extent).tocsr())
-        return found
+        return [self._unfold(chunk, mode) for mode in self.modes]
+
+    def _unfold(self, entries: Entries, mode: int) -> Any:
+        from scipy.sparse import coo_array
+
+        column, width = np.zeros(len(entries.values), np.intp), 1
+        for k, blocks in enumerate(self.partition.modes):
+            if k != mode:
+                column = column * blocks.rank + blocks.labels[entries.coords[k]]
+                width *= blocks.rank
+        rows = entries.coords[mode].astype(np.intp)
+        return coo_array(
+            (entries.values.astype(np.float64), (rows, column)), shape=(entries.shape[mode], width)
+        ).tocsr()
 
     def merge(self, results: Sequence[list[Any]]) -> list[Any]:
         """Add matrices."""
@@ -183,7 +183,7 @@ class Scalars(ABC):
     distinct = True
 
     @abstractmethod
-    def of(self, chunk: Chunk | Entries) -> NDArray[np.float64]:
+    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:
         """Return the numbers of one chunk."""
 
     def merge(self, results: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -196,14 +196,12 @@ class Scalars(ABC):
 
 
 def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | None = None) -> None:
-    """Refuse a chunk that was found to hold a negative or non-finite entry, saying where in the whole it is."""
+    """Refuse a chunk with a negative or non-finite entry, and say where in the whole that entry is."""
     if is_fine:
         return
     shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)
     if isinstance(chunk, Chunk):
-        start = [rows.start + by for rows, by in zip(chunk.box, shift)]
-        is_ours = isinstance(chunk.array, np.ndarray)
-        raise explain_values(chunk.array, "x", start) if is_ours else explain_foreign(chunk.array, start)
+        raise explain_values(chunk.array, "x", [rows.start + by for rows, by in zip(chunk.box, shift)])
     bad = ~(np.isfinite(chunk.values) & (chunk.values >= 0))
     if not bad.any():
         raise ValueError("the sum of x is too large for float64; scale x down")

@@ -8,35 +8,33 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from copy import copy
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends.home import Home
-from tucket.base.axes import Axes
+from tucket.backends import NUMPY, Backend
+from tucket.base.axes import Axes, name_modes
 from tucket.base.boxes import Box
+from tucket.base.run import Progress, Run
 
 __all__ = [
     "Chunk",
     "Entries",
-    "Progress",
     "Reduction",
-    "Report",
     "Result",
     "Source",
     "check_indices",
-    "on_one_thread",
 ]
 
 
 class Chunk(NamedTuple):
     """A dense part of a tensor, and where it is in the whole."""
 
-    array: Any  # of NumPy's, or of another library
+    array: Any  # of any library
     box: Box
 
     @property
@@ -58,27 +56,6 @@ class Entries(NamedTuple):
         return self.values.nbytes + sum(indices.nbytes for indices in self.coords)
 
 
-class Progress(NamedTuple):
-    """How far a pass over the data has come: after each chunk.
-
-    Attributes
-    ----------
-    chunks, n_chunks : int
-        Chunks done in this pass, and in all of it, None where that is not known.
-    bytes, n_bytes : int
-        Bytes read in this pass, and in all of it, None where that is not known.
-    new_bytes : int
-        Bytes of the chunk just done: what a progress bar of tqdm's is to be updated by.
-    """
-
-    chunks: int
-    n_chunks: int | None
-    bytes: int
-    n_bytes: int | None
-    new_bytes: int
-
-
-Report = Callable[[Progress], object]
 Result = TypeVar("Result")
 
 
@@ -89,8 +66,8 @@ class Reduction(Protocol[Result]):
     def distinct(self) -> bool:
         """Whether an index may occur once only among all the entries that are given."""
 
-    def of(self, chunk: Chunk | Entries) -> Result:
-        """Return what is to be known of one chunk."""
+    def of(self, chunk: Chunk | Entries, workers: int) -> Result:
+        """Return what is to be known of one chunk, found by at most so many threads."""
 
     def merge(self, results: Sequence[Result]) -> Result:
         """Add up what is known of some chunks."""
@@ -111,8 +88,8 @@ class Source(ABC):
         Size of each mode.
     axes : Axes or None
         Names of the modes, and labels of their indices.
-    home : Home or None
-        The library and the device of an array that is not of NumPy's, where results are to go.
+    backend : Backend
+        The library and the device that results go to.
     in_memory : bool
         Whether a pass over it reads nothing but memory.
     sparse : bool
@@ -121,7 +98,7 @@ class Source(ABC):
 
     shape: tuple[int, ...]
     axes: Axes | None = None
-    home: Home | None = None
+    backend: Backend = NUMPY
     in_memory: bool = False
     sparse: bool = False
 
@@ -139,22 +116,32 @@ class Source(ABC):
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks, entries with no index twice if they must be distinct."""
 
-    def reduce(self, reduction: Reduction[Result], progress: Report | None = None) -> Result:
-        """Find out something of the tensor in one pass."""
-        # closed also when something goes wrong, so that nobody goes on reading ahead
+    def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
+        """Find out something about the tensor in one pass."""
+        # closed also when something goes wrong, so that no thread goes on reading
         with closing(self.chunks(reduction.distinct)) as chunks:
-            return reduction.total(self._told_of(((chunk.nbytes, reduction.of(chunk)) for chunk in chunks), progress))
+            found = ((chunk.nbytes, reduction.of(chunk, run.workers)) for chunk in chunks)
+            return reduction.total(self._reported(found, run))
 
-    def _told_of(self, found: Iterable[tuple[int, Result]], progress: Report | None) -> Generator[Result]:
-        """Yield what was found of each chunk, and tell of it, given the bytes that were read for it."""
+    def _reported(self, found: Iterable[tuple[int, Result]], run: Run) -> Generator[Result]:
+        """Yield what was found in each chunk, and report the progress, given the bytes read for it."""
         read, n_chunks, n_bytes = 0, self.n_chunks, self.nbytes
         for done, (size, result) in enumerate(found, 1):
             read += size
             yield result
-            if progress is not None:
-                progress(Progress(done, n_chunks, read, n_bytes, size))
+            if run.progress is not None:
+                run.progress(Progress(done, n_chunks, read, n_bytes, size))
 
-    def held(self) -> Source:
+    def _named(self, names: Any, labels: Any) -> Self:
+        """Return the source with names and labels for modes that have none."""
+        axes = name_modes(self.axes, names, labels, self.shape)
+        if axes is self.axes:
+            return self
+        source = copy(self)
+        source.axes = axes
+        return source
+
+    def load_if_small(self) -> Source:
         """Return a source in memory of the same tensor, if it is small enough to be read whole; else itself."""
         return self
 
@@ -181,11 +168,6 @@ class Source(ABC):
 
     def _note(self) -> str:
         return ""
-
-
-def on_one_thread(reduction: Any) -> Any:
-    """Return a reduction that leaves it to others to use several threads."""
-    return replace(reduction, workers=1) if hasattr(reduction, "workers") else reduction
 
 
 def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], name: str) -> None:

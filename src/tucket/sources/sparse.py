@@ -1,4 +1,4 @@
-"""Sparse tensors: entries with their indices; all others are zero."""
+"""Sparse tensors: some entries with their indices; all others are zero."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.base.axes import Axes
-from tucket.base.partition import check_sizes
-from tucket.sources.dense import bad_value, check_real, check_shape
+from tucket.base.checks import bad_value, check_real, check_shape, check_sizes
 from tucket.sources.source import Entries, Source, check_indices
 
 __all__ = ["Sparse", "coalesce", "from_entries", "from_scipy", "from_sparse"]
 
 
 class Sparse(Source):
-    """Entries in memory: a single chunk, in any order; those with the same index add."""
+    """Entries in memory, in any order, as a single chunk; entries with the same index are added."""
 
     in_memory, sparse = True, True
 
@@ -53,7 +52,7 @@ class Sparse(Source):
         yield self._distinct if distinct else self.entries
 
     def at(self, mode: int, start: int, shape: tuple[int, ...]) -> Sparse:
-        """Return the same entries as part of a larger tensor, from some index of a mode on."""
+        """Return the same entries as part of a larger tensor, in which they begin at an index of a mode."""
         coords = list(self.entries.coords)
         coords[mode] = coords[mode].astype(np.intp) + start
         return Sparse(coords, self.entries.values, shape, distinct=self.is_distinct)
@@ -70,28 +69,52 @@ def from_entries(
     modes: Iterable[str] | None = None,
     labels: Iterable[ArrayLike | None] | None = None,
 ) -> Sparse:
-    """Take a sparse tensor from the indices and values of its entries; all others are zero.
+    """Return a sparse tensor from the indices and values of its entries; all others are zero.
 
     Parameters
     ----------
-    coords : sequence of arrays of ints, one a mode; or an array of shape (n, d) or (d, n)
-        The indices of the n entries, counted from 0, in any order. Entries with the same index add.
-    values : n real numbers, finite and not negative
-        The entries.
+    coords : sequence of array of int, or array of int of shape (n, d) or (d, n)
+        The indices of the n entries in each of the d modes, from 0 on, in any order. Entries with the same indices are
+        added.
+    values : array of shape (n,)
+        The entries: real numbers, finite and not negative, which is checked when they are read.
     shape : tuple of int
-        Size of each of the d modes.
-    modes, labels
-        Names of the modes, and labels of the indices of each, if they have some.
+        The size of each mode.
+    modes : iterable of str, optional
+        Names of the modes.
+    labels : iterable of array-like or None, optional
+        For each mode, labels of its indices, or None.
+
+    Returns
+    -------
+    Source
+        The tensor.
+
+    Raises
+    ------
+    ValueError
+        If the lengths of `coords`, `values`, `modes` or `labels` do not fit each other or the shape.
+    IndexError
+        If an entry lies outside the shape.
+    TypeError
+        If indices are not ints, or values are not real numbers.
+
+    See Also
+    --------
+    from_table : A sparse tensor from the rows of a table.
 
     Examples
     --------
-    >>> from_entries(([0, 0, 1], [1, 1, 2]), [5, 2, 1], (2, 4), modes=("row", "column"))
-    <Sparse of a tensor of shape {'row': 2, 'column': 4} with 3 entries>
+    Two groups of users, each with items of its own:
+
+    >>> users, items, ratings = [0, 0, 1, 2, 2], [0, 1, 0, 2, 3], [4, 5, 5, 2, 3]
+    >>> from_entries((users, items), ratings, (3, 4), modes=("user", "item"), labels=(["ann", "bob", "cho"], None))
+    <Sparse of a tensor of shape {'user': 3, 'item': 4} with 5 entries>
     """
     sizes = check_sizes(shape)
     weights = np.asarray(values)
     if weights.ndim != 1:
-        raise ValueError(f"values: got shape {weights.shape}; give one number an entry")
+        raise ValueError(f"values: got shape {weights.shape}; give one number per entry")
     check_real(weights.dtype, "values", type(values).__name__)
     indices = _as_coords(coords, len(weights), len(sizes))
     check_indices(indices, sizes, "coords")
@@ -100,12 +123,13 @@ def from_entries(
 
 
 def _as_coords(coords: Any, entries: int, modes: int) -> list[NDArray[Any]]:
-    wanted = f"give {modes} arrays of {entries} ints, one a mode"
+    """Return one array of indices per mode."""
+    wanted = f"give {modes} arrays of {entries} ints, one per mode"
     if isinstance(coords, np.ndarray) and coords.ndim == 2:
         if coords.shape == (entries, modes) != (modes, entries):
             coords = coords.T
         elif coords.shape == (entries, modes):
-            raise ValueError(f"coords: an array of shape {coords.shape} may be meant by rows or by columns; {wanted}")
+            raise ValueError(f"coords: shape {coords.shape} is ambiguous: its rows may be entries or modes; {wanted}")
     arrays = [np.asarray(each) for each in coords] if isinstance(coords, Iterable) else []
     if len(arrays) != modes or any(each.shape != (entries,) for each in arrays):
         shapes = coords.shape if isinstance(coords, np.ndarray) else [each.shape for each in arrays]
@@ -117,7 +141,7 @@ def _as_coords(coords: Any, entries: int, modes: int) -> list[NDArray[Any]]:
 
 
 def from_scipy(x: Any, name: str) -> Sparse:
-    """Take a sparse array or matrix of SciPy's."""
+    """Return a SciPy sparse array or matrix as a source."""
     entries = x.tocoo()
     check_real(entries.dtype, name, type(x).__name__)
     check_shape(entries.shape, name)
@@ -125,7 +149,7 @@ def from_scipy(x: Any, name: str) -> Sparse:
 
 
 def from_sparse(x: Any, name: str) -> Sparse:
-    """Take an array of the package sparse, which holds every index once."""
+    """Return an array of the package sparse, in which no index occurs twice, as a source."""
     if x.fill_value != 0:
         raise ValueError(f"{name} has fill value {x.fill_value}; give a sparse array whose other entries are 0")
     entries = x.asformat("coo")
@@ -134,25 +158,24 @@ def from_sparse(x: Any, name: str) -> Sparse:
 
 
 def coalesce(parts: Iterable[Entries]) -> Entries:
-    """Return entries with no index twice: those that share one are added, in float64.
-
-    All distinct ones are held in memory.
+    """Add entries that share an index, in float64, and return all distinct entries, which are held in memory.
 
     Examples
     --------
     >>> coalesce([Entries((np.array([1, 0, 1]),), np.array([2, 3, 4]), (5,))]).values
     array([3., 6.])
     """
-    known: list[Entries] = []
+    done: list[Entries] = []
     for part in parts:
         bad = part.values < 0
-        if bad.any():  # before it is hidden in a sum
+        if bad.any():  # a sum would hide it
             at = int(np.argmax(bad))
             raise bad_value("x", [int(indices[at]) for indices in part.coords], part.values[at].item())
-        known.append(_coalesced([part]))
-        while len(known) > 1 and len(known[-2].values) < 2 * len(known[-1].values):  # so that each is sorted few times
-            known[-2:] = [_coalesced(known[-2:])]
-    return _coalesced(known)
+        done.append(_coalesced([part]))
+        # parts of doubling sizes, so that each entry is sorted a few times only
+        while len(done) > 1 and len(done[-2].values) < 2 * len(done[-1].values):
+            done[-2:] = [_coalesced(done[-2:])]
+    return _coalesced(done)
 
 
 def _coalesced(parts: Sequence[Entries]) -> Entries:

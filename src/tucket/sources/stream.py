@@ -1,4 +1,4 @@
-"""Streams: slabs of a tensor that come one after another and grow one of its modes."""
+"""Streams: slabs of a tensor that arrive one after another and extend one of its modes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tucket.base.axes import find_mode
-from tucket.base.blocks import as_index
+from tucket.base.checks import as_index
 from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.sparse import Sparse
 
@@ -17,22 +17,37 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """Slabs of a tensor, each following the one before along a mode.
+    """Slabs of a tensor that follow each other along one mode.
 
-    A plain iterator of slabs is taken for a stream along mode 0. If it can be read but once, so can the stream.
+    Functions that take a stream treat a plain iterator of slabs as a stream along mode 0.
 
     Parameters
     ----------
-    slabs : iterable of arrays, or of anything else that can be reduced
-        All of the same shape but for the mode that grows.
-    mode : int or str
+    slabs : iterable of arrays or sources
+        The slabs, of the same shape except in the mode that grows. A stream of an iterator can be read only once.
+    mode : int or str, default 0
         The mode that grows, by its number or its name.
+
+    Raises
+    ------
+    TypeError
+        If `slabs` is not iterable, or `mode` is neither a number nor a name.
+    ValueError
+        While it is read: if a slab does not fit the first one, or if an iterator is read a second time.
+
+    See Also
+    --------
+    collect : Statistics of a stream of unknown length.
 
     Examples
     --------
-    >>> nights = ([[night, 1], [2, 3]] for night in range(3))
-    >>> [slab.shape for slab, _ in Stream(nights, mode=1)]
-    [(2, 2), (2, 2), (2, 2)]
+    Visitors in the morning, at noon and in the evening, day by day:
+
+    >>> import tucket as tk
+    >>> weekday, weekend = [[8, 9, 1]], [[1, 2, 7]]
+    >>> week = tk.Stream([weekday] * 5 + [weekend] * 2)
+    >>> tk.collect(week, (None, 2))
+    Statistics(shape=(7, 3), rank=(7, 2), total=110, kernel='numpy')
     """
 
     def __init__(self, slabs: Iterable[Any], mode: int | str = 0) -> None:
@@ -43,28 +58,28 @@ class Stream:
         self._slabs, self.mode, self._is_read = slabs, mode, False
 
     def __iter__(self) -> Iterator[tuple[Source, int]]:
-        """Yield the slabs that are not empty, each checked against the first, and the mode that they grow."""
+        """Yield each slab that is not empty, checked against the first, and the mode that grows."""
         from tucket.sources.as_source import as_source
 
         if self._is_read and isinstance(self._slabs, Iterator):
             raise ValueError(
-                "the slabs can be read but once, and were; collect their statistics and go on with these, "
+                "the slabs can be read only once, and were; collect statistics of them and use these, "
                 "or give a Stream of something that can be read again, such as a list"
             )
         self._is_read, first = True, None
-        for number, given in enumerate(self._slabs):
-            if 0 in (tuple(given.shape) if hasattr(given, "shape") else np.shape(given)):
+        for number, item in enumerate(self._slabs):
+            if 0 in (tuple(item.shape) if hasattr(item, "shape") else np.shape(item)):
                 continue
-            slab = as_source(given, f"slab {number}")
+            slab = as_source(item, f"slab {number}")
             try:
                 mode = find_mode(self.mode, slab.axes, len(slab.shape))
             except IndexError as error:
                 raise ValueError(f"slab {number} has shape {slab.shape}: {error}") from None
             first = first or slab.shape
-            if without(slab.shape, mode) != without(first, mode) or len(slab.shape) != len(first):
+            if _other_sizes(slab.shape, mode) != _other_sizes(first, mode) or len(slab.shape) != len(first):
                 raise ValueError(
                     f"slab {number} has shape {slab.shape}, but the first has {first}; "
-                    f"give slabs that differ in mode {self.mode} alone"
+                    f"give slabs that differ only in mode {self.mode}"
                 )
             yield slab, mode
 
@@ -74,32 +89,32 @@ class Stream:
         return slabs if isinstance(slabs, Stream) else cls(slabs)
 
     def filling(self, shape: tuple[int, ...]) -> Source:
-        """Return a source of a known shape, which the slabs must fill."""
+        """Return a source of the given shape, which the slabs must fill."""
         return Filling(self, shape)
 
 
-def without(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
+def _other_sizes(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
     """Return the sizes of all modes but one."""
     return shape[:mode] + shape[mode + 1 :]
 
 
 class Filling(Source):
-    """A tensor of known shape, filled by slabs; its axes are known when they have been read."""
+    """A tensor of known shape, filled by slabs; its axes are known once they have been read."""
 
     def __init__(self, stream: Stream, shape: tuple[int, ...]) -> None:
         self.stream, self.shape = stream, shape
 
     @property
     def nbytes(self) -> None:
-        """Not known before the slabs have come."""
+        """Unknown until the slabs have been read."""
         return
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
-        """Yield the chunks of the slabs, where they are in the whole."""
+        """Yield the chunks of the slabs at their places in the whole."""
         mode, end, number, axes = 0, 0, -1, None
         for number, (slab, mode) in enumerate(self.stream):
             start, end = end, end + slab.shape[mode]
-            if without(slab.shape, mode) != without(self.shape, mode) or end > self.shape[mode]:
+            if _other_sizes(slab.shape, mode) != _other_sizes(self.shape, mode) or end > self.shape[mode]:
                 raise ValueError(
                     f"slab {number} has shape {slab.shape} and starts at index {start} of mode {mode}; "
                     f"it does not fit the shape {self.shape}"
@@ -114,12 +129,13 @@ class Filling(Source):
         if end != self.shape[mode]:
             raise ValueError(
                 f"the {number + 1} slabs fill {end} of the {self.shape[mode]} indices of mode {mode} of shape "
-                f"{self.shape}; give as many as there are"
+                f"{self.shape}; give slabs that fill it"
             )
         self.axes = axes
 
 
 def _shifted(chunk: Chunk | Entries, mode: int, start: int, shape: tuple[int, ...]) -> Chunk | Entries:
+    """Move a chunk along a mode."""
     if isinstance(chunk, Entries):
         indices = chunk.coords[mode].astype(np.intp) + start
         return Entries([*chunk.coords[:mode], indices, *chunk.coords[mode + 1 :]], chunk.values, shape)

@@ -1,1 +1,13 @@
-"""What a decomposition lowers: one file per loss."""
+"""What a decomposition lowers: one file per loss, all under one contract, `Loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tucket.decomposition.losses.kl import KullbackLeibler
+from tucket.decomposition.losses.loss import Loss, Problem, Update
+from tucket.decomposition.losses.ls import SquaredError
+
+__all__ = ["LOSSES", "Loss", "Problem", "Update"]
+
+LOSSES: Mapping[str, Loss] = {"kl": KullbackLeibler(), "ls": SquaredError()}

@@ -10,27 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-from tucket.backends.home import namespace_of
+from tucket.backends import get_namespace
+from tucket.decomposition.data import Data
+from tucket.decomposition.data.slopes import slopes
+from tucket.decomposition.losses.loss import Loss, Problem, Update
+from tucket.decomposition.losses.published import ratio
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
     distance_of,
-    join,
-    kronecker,
     multiply_all,
-    reshape,
     share,
+    to_mixture,
     unfold,
     weigh,
     without,
 )
 
 if TYPE_CHECKING:
-    from tucket.decomposition.data.device import AnyData
+    from tucket.decomposition.levels import Level, Pyramid
 
-__all__ = ["Divergence", "to_mixture"]
+__all__ = ["Divergence", "KullbackLeibler"]
+
+FLOOR = 1e-3
+"""Share of the rank-1 model that every component is mixed with at the start, so that no zero is locked."""
 
 PACE, FASTER, SLOWER, FASTEST = 0.5, 1.1, 2.0, 10.0
 """Power of the last change by which the next is taken in advance, how it grows and falls, and what it may be."""
@@ -38,23 +43,63 @@ PACE, FASTER, SLOWER, FASTEST = 0.5, 1.1, 2.0, 10.0
 LEAP = 5.0
 """Factor by which an entry changes at most before that power is taken."""
 
-NARROW, TALL = 64, 200
-"""Columns up to which a product is slow, and what an entry of a matrix costs beside a multiplication."""
+
+class KullbackLeibler(Loss):
+    """The generalised Kullback-Leibler divergence."""
+
+    name: ClassVar[str] = "kl"
+    by_mass: ClassVar[bool] = True
+    has_levels: ClassVar[bool] = True
+
+    def problem(self, level: Level, pyramid: Pyramid) -> Divergence:
+        """Return the divergence of the level's block sums from models."""
+        return Divergence(level.data, pyramid.total, level.measures)
+
+    def offset(self, level: Level, pyramid: Pyramid) -> float:
+        """Return what the blocks hide of the information, by Pythagoras."""
+        return pyramid.total * (pyramid.information - level.kept)
+
+    def value(self, distance: float, level: Level, pyramid: Pyramid) -> float:
+        """Return the divergence of the whole tensor."""
+        return (distance + level.offset) / pyramid.scale
+
+    def unit(self, pyramid: Pyramid) -> float:
+        """Return the total of the tensor."""
+        return pyramid.total / pyramid.scale
 
 
-class Divergence:
-    """The divergence of a tensor, of given total, from Tucker models."""
+class Divergence(Problem):
+    """The divergence of a tensor, of given total, from Tucker models.
 
-    def __init__(self, data: AnyData, total: float) -> None:
-        self.data, self.total = data, total
+    The measures are the marginals of the tensor, one per mode; without them, models begin as they are given.
+    """
+
+    def __init__(self, data: Data, total: float, measures: Sequence[Matrix] | None = None) -> None:
+        self.data, self.total, self.measures = data, total, measures
         self._improve = data.repeated(_improve)
 
-    def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
+    def begin(self, parts: Parts) -> Parts:
+        """Return a mixture of the tensor's total, with a little of the rank-1 model in every component."""
+        core, factors = to_mixture(*parts)
+        if self.measures is None:
+            return core, factors
+        mass = get_namespace(core).sum(core)
+        core = share((1 - FLOOR) * self.total * core, mass) + FLOOR * self.total / math.prod(core.shape)
+        return core, [
+            (1 - FLOOR) * factor + FLOOR / self.total * masses[:, None]
+            for factor, masses in zip(factors, self.measures)
+        ]
+
+    def distance(self, parts: Parts) -> float:
+        """Return the divergence from a mixture."""
+        return self.slopes(*parts)[2]
+
+    def descend(self, parts: Parts) -> Iterator[Update]:
         """Yield the mixture that is given and ever better ones, with their divergence, which never rises.
 
         Each is a step from the last one and a little further; where that was too far, the step alone.
         """
-        here: Parts = (core, list(factors))
+        here: Parts = (parts[0], list(parts[1]))
         best, step, least, pace = here, here, math.inf, PACE
         while True:
             better, divergence = self.improve(*here)
@@ -77,96 +122,51 @@ class Divergence:
         of_core, of_factors, with_total = _slopes(self.data, core, factors)
         return of_core, of_factors, distance_of(float(with_total) - self.total)
 
+    def published(self, parts: Parts) -> Iterator[Update]:
+        """Yield the model after each round over the factors and the core: see `losses.published`."""
+        core, factors = parts[0], list(parts[1])
+        xp = get_namespace(core)
+        _, by_factor, _ = self.slopes(core, factors)
+        while True:
+            for mode in range(core.ndim):
+                sums = {k: xp.sum(factor, axis=0)[:, None] for k, factor in enumerate(factors)}
+                mass = unfold(multiply_all(core, without(sums, mode)), mode).T
+                factors[mode] = factors[mode] * ratio(by_factor[mode], mass)
+                by_core, by_factor, _ = self.slopes(core, factors)
+            mass = weigh(xp.ones_like(core), {mode: xp.sum(factor, axis=0) for mode, factor in enumerate(factors)})
+            core = core * ratio(by_core, mass)
+            _, by_factor, divergence = self.slopes(core, factors)
+            yield core, list(factors), divergence
+
     def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
-        xp = namespace_of(now[0])
+        xp = get_namespace(now[0])
 
         def move(new: Matrix, old: Matrix) -> Matrix:
             return new * xp.clip(share(new, old), 1 / LEAP, LEAP) ** pace
 
         core = move(now[0], then[0])
-        return core * (self.total / xp.sum(core)), [_share(move(a, b)) for a, b in zip(now[1], then[1])]
+        return core * (self.total / xp.sum(core)), [_normalised(move(a, b)) for a, b in zip(now[1], then[1])]
 
 
-def _improve(data: AnyData, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
+def _improve(data: Data, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
     """Return a better mixture, and the divergence from the one that is given, with the total added to it."""
     core_slopes, factor_slopes, with_total = _slopes(data, core, factors)
-    better = (_share(factor * slopes) for factor, slopes in zip(factors, factor_slopes))
+    better = (_normalised(factor * slope) for factor, slope in zip(factors, factor_slopes))
     return core * core_slopes, *better, with_total
 
 
-def _slopes(data: AnyData, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:
-    """Return the derivative of <R, Q> by the core and by each factor, and the divergence with the total added to it.
-
-    The model is a product of two matrices: rows for the outer modes, columns for the inner ones.
-    """
-    split = _choose_split(data.shape, core.shape)
-    outer_factors = {mode: factors[mode] for mode in range(split)}
-    outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
-    inner = kronecker(factors[split:])
-    if split:
-        found = data.each(lambda rows, part: _ratio_sums(part, split, outer[rows, ...], inner))
-    else:
-        found = [_ratio_sums(data, split, outer, inner)]
-    pieces, inner_sums, logs = zip(*found)
-    outer_slopes = join(pieces)
-    factor_slopes = [
-        unfold(multiply_all(outer_slopes, without(outer_factors, mode)), mode) @ unfold(core, mode).T
-        for mode in range(split)
-    ]
-    factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
-    xp = namespace_of(core)
-    mass = xp.sum(reshape(outer, (-1, inner.shape[1])), axis=0) @ xp.sum(inner, axis=0)
-    return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(logs) + mass
+def _slopes(data: Data, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:
+    """Return the derivative of <R, Q> by the core and by each factor, and the divergence with the total added to it."""
+    by_core, by_factor, logs = slopes(data, core, factors, _ratios)
+    xp = get_namespace(core)
+    mass = multiply_all(core, {mode: xp.sum(factor, axis=0)[:, None] for mode, factor in enumerate(factors)})
+    return by_core, by_factor, logs + xp.sum(mass)
 
 
-def _ratio_sums(data: AnyData, split: int, outer: Matrix, inner: Matrix) -> tuple[Matrix, Matrix, Any]:
-    """Sum the ratios of a tensor to a product of matrices against either of them.
-
-    Return also the sum of P log(P / Q), infinity where the tensor has mass and the product has none.
-    """
-    table, outer_sums, inner_sums, logs = reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
-    for some, part in data.rows(split):
-        rows = table[some, :]
-        ratios, more = data.ratios(part, rows @ inner.T)
-        outer_sums.append(ratios @ inner)
-        inner_sums, logs = inner_sums + ratios.T @ rows, logs + more
-    return reshape(join(outer_sums), outer.shape), inner_sums, logs
+def _ratios(data: Data, part: Matrix, model: Matrix) -> tuple[Matrix, Matrix]:
+    return data.ratios(part, model)
 
 
-def to_mixture(core: Matrix, factors: Sequence[Matrix]) -> Parts:
-    """Make the columns of the factors sum to 1, at the expense of the core."""
-    sums = {mode: namespace_of(core).sum(factor, axis=0) for mode, factor in enumerate(factors)}
-    return weigh(core, sums), [_share(factor) for factor in factors]
-
-
-def _share(factor: Matrix) -> Matrix:
+def _normalised(factor: Matrix) -> Matrix:
     """Divide each column by its sum, if it has any."""
-    return share(factor, namespace_of(factor).sum(factor, axis=0))
-
-
-def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
-    """Return how many modes are outer, so that the products are cheap and the matrices small.
-
-    An entry takes as many multiplications as the inner modes have components; narrow matrices are slow, and tall
-    ones take memory.
-    """
-
-    def cost(split: int) -> float:
-        width, components = math.prod(shape[split:]), math.prod(rank[split:])
-        too_large = split > 0 and width * components > math.prod(shape)
-        return math.inf if too_large else components * (1 + NARROW / width) + TALL * components / width
-
-    return min(range(len(shape) - 1, min(1, len(shape) - 1) - 1, -1), key=cost)
-
-
-def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:
-    """Return the slopes of the factors of a Kronecker product, given those of the product."""
-    xp, count = namespace_of(slopes), len(factors)
-    if count == 1:
-        return [slopes]
-    shape = (*(factor.shape[0] for factor in factors), *(factor.shape[1] for factor in factors))
-    # a factor's rows and columns side by side, so that they go in one product
-    turned = xp.permute_dims(reshape(slopes, shape), tuple(axis for k in range(count) for axis in (k, count + k)))
-    pairs = reshape(turned, tuple(math.prod(factor.shape) for factor in factors))
-    vectors = {k: reshape(factor, (-1, 1)) for k, factor in enumerate(factors)}
-    return [reshape(multiply_all(pairs, without(vectors, k)), factor.shape) for k, factor in enumerate(factors)]
+    return share(factor, get_namespace(factor).sum(factor, axis=0))

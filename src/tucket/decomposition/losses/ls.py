@@ -1,11 +1,11 @@
-r"""Least squares: coordinate descent on the factors, accelerated projected gradient on the core.
+r"""Squared error: coordinate descent on the factors, accelerated projected gradient on the core.
 
 With the tensor X, the factors A and the core G, what is lowered is
 
 .. math:: \lVert X - G \times_k A_k \rVert^2
           = \lVert X \rVert^2 - 2 \langle X \times_k A_k^T, G \rangle + \langle G, G \times_k A_k^T A_k \rangle
 
-Beside the contraction of X with the factors, all of it is as small as the model.
+Besides the contraction of X with the factors, all of it is as small as the model.
 """
 
 from __future__ import annotations
@@ -14,16 +14,30 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from tucket.backends.home import namespace_of
+from tucket.backends import get_namespace
+from tucket.decomposition.data import Data
+from tucket.decomposition.losses.loss import Loss, Problem, Update
+from tucket.decomposition.losses.published import ratio
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
-from tucket.kernels.algebra import Matrix, at_least, distance_of, multiply, multiply_all, unfold, weigh, without
+from tucket.kernels.algebra import (
+    Matrix,
+    Parts,
+    at_least,
+    distance_of,
+    inner_product,
+    multiply,
+    multiply_all,
+    unfold,
+    weigh,
+    without,
+)
 
 if TYPE_CHECKING:
-    from tucket.decomposition.data.device import AnyData
+    from tucket.decomposition.levels import Level, Pyramid
 
-__all__ = ["LeastSquares"]
+__all__ = ["LeastSquares", "SquaredError"]
 
 ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
 """Sweeps over a row of a factor at most, and the change of its squares that ends them."""
@@ -35,30 +49,59 @@ PACE, FASTER, SLOWER = 0.5, 1.05, 1.5
 """Share of the last change that is added to it in advance, how it grows, and how it falls when that was too much."""
 
 
-class LeastSquares:
+class SquaredError(Loss):
+    """The Frobenius norm of the difference, over that of the tensor."""
+
+    name: ClassVar[str] = "ls"
+    has_levels: ClassVar[bool] = True
+    is_prepared: ClassVar[bool] = False
+
+    def problem(self, level: Level, pyramid: Pyramid) -> LeastSquares:  # noqa: ARG002
+        """Return the squared distance of models from the level's block sums."""
+        return level.squares
+
+    def offset(self, level: Level, pyramid: Pyramid) -> float:
+        """Return the squares that block averages leave out."""
+        return pyramid.square_sum() - level.squares.norm
+
+    def value(self, distance: float, level: Level, pyramid: Pyramid) -> float:  # noqa: ARG002
+        """Return the relative error of the whole tensor."""
+        return level.relative_error(distance)
+
+
+class LeastSquares(Problem):
     """The squared distance of Tucker models from a tensor, in a metric: a weight for every index of every mode.
 
-    A difference counts times the weights at its indices. Models come and go with their factors in the metric: each
-    row is multiplied by its weight.
+    A difference counts times the weights at its indices. Models are lowered with their factors in the metric: each
+    row is multiplied by its weight, and in the end by what undoes it, the root.
     """
 
-    def __init__(self, data: AnyData, metric: Sequence[Matrix]) -> None:
-        self.data, self.metric = data, metric
+    def __init__(self, data: Data, metric: Sequence[Matrix], roots: Sequence[Matrix] | None = None) -> None:
+        self.data, self.metric, self.roots = data, metric, roots
         self.norm = data.square_sum(metric)
         self._first_sweep = data.repeated(_sweep, (FIRST_STEPS,), metric)
         self._sweep = data.repeated(_sweep, (CORE_STEPS,), metric)
 
-    def descend(self, core: Matrix, factors: Sequence[Matrix]) -> Iterator[tuple[Matrix, list[Matrix], float]]:
+    def begin(self, parts: Parts) -> Parts:
+        """Return a model with its factors in the metric."""
+        return parts[0], [factor * weights[:, None] for factor, weights in zip(parts[1], self.metric)]
+
+    def end(self, parts: Parts) -> Parts:
+        """Return a model with its factors out of the metric."""
+        assert self.roots is not None
+        return parts[0], [factor * root[:, None] for factor, root in zip(parts[1], self.roots)]
+
+    def descend(self, parts: Parts) -> Iterator[Update]:
         """Yield ever better models, and their squared distance, which never rises.
 
         Each sweep starts a little further along the way of the last one; where that was too far, the next starts
         where the last one ended.
         """
-        best = start = self._told(self._first_sweep(core, *factors))
+        best = start = self._update(self._first_sweep(parts[0], *parts[1]))
         yield best
         pace = PACE
         while True:
-            found = self._told(self._sweep(start[0], *start[1]))
+            found = self._update(self._sweep(start[0], *start[1]))
             if found[2] <= best[2]:
                 start = (*_further(found, best, pace), found[2])
                 best, pace = found, min(1.0, pace * FASTER)
@@ -68,12 +111,13 @@ class LeastSquares:
             else:  # nothing is left to gain but rounding errors
                 yield best
 
-    def _told(self, found: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], float]:
+    def _update(self, found: Sequence[Matrix]) -> Update:
         core, *factors, half = found
         return core, factors, distance_of(self.norm + 2 * half)
 
-    def distance(self, core: Matrix, factors: Sequence[Matrix]) -> float:
+    def distance(self, parts: Parts) -> float:
         """Return the squared distance of a model."""
+        core, factors = self.begin(parts)
         target = self.contract(dict(enumerate(factors)))
         slope = multiply_by_all(core, [factor.T @ factor for factor in factors]) - target
         return distance_of(self.norm + 2 * objective(core, slope, target))
@@ -82,13 +126,29 @@ class LeastSquares:
         """Contract the tensor, in the metric, with some factors."""
         return _contract(self.data, self.metric, factors)
 
+    def published(self, parts: Parts) -> Iterator[Update]:
+        """Yield the model after each round over the factors and the core: see `losses.published`."""
+        core, factors = self.begin(parts)
+        grams = {mode: factor.T @ factor for mode, factor in enumerate(factors)}
+        while True:
+            for mode in range(core.ndim):
+                part = self.contract(without(dict(enumerate(factors)), mode))
+                rows = unfold(core, mode)
+                gram = rows @ unfold(multiply_all(core, without(grams, mode)), mode).T
+                factors[mode] = factors[mode] * ratio(unfold(part, mode) @ rows.T, factors[mode] @ gram)
+                grams[mode] = factors[mode].T @ factors[mode]
+            target = multiply_all(part, {core.ndim - 1: factors[-1]})
+            core = core * ratio(target, multiply_all(core, grams))
+            square = float(inner_product(core, multiply_all(core, grams)) - 2 * inner_product(core, target))
+            yield core, list(factors), max(0.0, self.norm + square)
 
-def _contract(data: AnyData, metric: Sequence[Matrix], factors: dict[int, Matrix]) -> Matrix:
+
+def _contract(data: Data, metric: Sequence[Matrix], factors: dict[int, Matrix]) -> Matrix:
     result = data.contract({mode: factor * metric[mode][:, None] for mode, factor in factors.items()})
     return weigh(result, {mode: weights for mode, weights in enumerate(metric) if mode not in factors})
 
 
-def _sweep(data: AnyData, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
+def _sweep(data: Data, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
     """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
 
     The arrays are the metric, the core and the factors.
@@ -113,7 +173,7 @@ class _State:
     factors: list[Matrix]
     grams: list[Matrix]
     bounds: list[Matrix]
-    data: AnyData
+    data: Data
     steps: int
     objective: Matrix = 0.0
 
@@ -132,7 +192,7 @@ class _State:
 
     def improve_factor(self, part: Matrix, mode: int) -> None:
         """Improve one factor, and then the core."""
-        xp, core, grams = namespace_of(part), unfold(self.core, mode), dict(enumerate(self.grams))
+        xp, core, grams = get_namespace(part), unfold(self.core, mode), dict(enumerate(self.grams))
         gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
         targets = unfold(part, mode) @ core.T
         factor = self.data.descend_rows(targets, gram, self.factors[mode], ROW_SWEEPS, ROW_TOLERANCE)
@@ -157,9 +217,7 @@ def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list
             yield some, others
 
 
-def _further(
-    found: tuple[Matrix, list[Matrix], float], before: tuple[Matrix, list[Matrix], float], pace: float
-) -> tuple[Matrix, list[Matrix]]:
+def _further(found: Update, before: Update, pace: float) -> Parts:
     def move(now: Matrix, then: Matrix) -> Matrix:
         return at_least(now + pace * (now - then), 0.0)
 

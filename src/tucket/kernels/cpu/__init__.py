@@ -1,1 +1,1 @@
-"""Passes over NumPy arrays by compiled loops."""
+"""Passes over NumPy arrays, compiled with Numba."""

@@ -1,4 +1,4 @@
-"""Compiled loops over entries of a sparse tensor: checked arrays in, arrays out, without the GIL."""
+"""Compiled loop over the entries of a sparse tensor. It releases the GIL and expects checked arrays."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator"
 
@@ -8,22 +8,23 @@ import numpy as np
 
 from tucket.kernels.cpu.loops import compiled
 
-__all__ = ["add"]
+__all__ = ["add_entries"]
 
 
 @compiled()
-def add(coords, values, first, steps, marginals, core, places):
-    """Add entries to the marginals, which lie one after another from `first` on, and to the flat core.
+def add_entries(coords, values, offsets, steps, marginals, core, cells):
+    """Add entries to the marginals and to the core.
 
-    steps[first[k] + i] is how far into the core index i of mode k leads.
+    `marginals` holds those of all modes, one after another: index i of mode k is at offsets[k] + i. `core` is flat, and
+    steps[offsets[k] + i] is what index i of mode k adds to the position in it. `cells` is scratch memory.
     """
     count = values.size
     for e in range(count):
-        places[e] = 0
-    for mode in range(first.size):
+        cells[e] = 0
+    for mode in range(offsets.size):
         for e in range(count):
-            at = first[mode] + np.uint64(coords[mode, e])
+            at = offsets[mode] + np.uint64(coords[mode, e])
             marginals[at] += values[e]
-            places[e] += steps[at]
+            cells[e] += steps[at]
     for e in range(count):
-        core[places[e]] += values[e]
+        core[cells[e]] += values[e]

@@ -1,7 +1,7 @@
-"""Compiled loops over rows of memory: checked arrays in, arrays out, without the GIL.
+"""Compiled loops over rows of memory. They release the GIL and expect checked arrays.
 
-A row is a run of neighbours in the flat array `x`; row k begins at `offsets[k]`. Offsets and widths are
-unsigned: a signed index may mean "from the end", and the test for that keeps a loop from being vectorised.
+A row is a contiguous piece of the flat array `x`; row k begins at offsets[k]. Offsets and widths are unsigned: a signed
+index may count from the end, and the test for that would keep loops from being vectorised.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
@@ -13,33 +13,34 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["misfit", "narrow", "spread", "wide"]
+__all__ = ["compare_rows", "sum_narrow_rows", "sum_wide_rows", "write_rows"]
 
 
 def compiled(*fastmath):
-    """Compile without the GIL, and keep the result on disk if there is a folder for it."""
+    """Return a decorator that compiles a function to run without the GIL, and caches the result on disk if possible."""
     options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
 
     def decorate(function):
         try:
             return njit(cache=True, **options)(function)
-        except RuntimeError:  # numba finds no folder that it may write to
+        except RuntimeError:  # Numba finds no folder that it may write to
             return njit(**options)(function)
 
     return decorate
 
 
-# reassoc lets a sum be spread over vector lanes; NaN and infinity keep their meaning: no nnan, no ninf
+# "reassoc" spreads a sum over vector lanes; without "nnan" and "ninf", NaN and infinity keep their meaning
 summing = compiled("reassoc", "nsz", "contract")
-# where the order of operations carries the accuracy
+# for functions where the order of operations decides the accuracy
 exact = compiled("contract")
 
 
 @exact
 def log(value):
-    """Natural logarithm of a positive number, to 1 ulp; finite for 0, so that 0 log 0 = 0. No branches.
+    """Return the natural logarithm of a positive number to 1 ulp, and something finite for 0, so that 0 log 0 = 0.
 
-    With value = 2**k (1 + f) near 2**k and s = f / (2 + f): log(1 + f) = 2 artanh(s), as a series.
+    It has no branches, so that loops over it are vectorised. With value = 2**k (1 + f) and s = f / (2 + f), it sums the
+    series of log(1 + f) = 2 artanh(s).
     """
     tiny = value < 2.2250738585072014e-308
     bits = np.float64(value * 2.0**54 if tiny else value).view(np.int64)
@@ -57,8 +58,8 @@ def log(value):
 
 
 @exact
-def look_up(x, at, width, table):
-    """Sum table[v] over a row of 8-bit values v: four sums at a time hide the latency of the loads."""
+def sum_from_table(x, at, width, table):
+    """Sum table[v] over a row of 8-bit values v; four separate sums hide the latency of the loads."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     rest = width - width % np.uint64(4)
     for i in range(np.uint64(0), rest, np.uint64(4)):
@@ -73,7 +74,10 @@ def look_up(x, at, width, table):
 
 @summing
 def add_moments(x, at, width, table, moments, inverse):
-    """Add the sums of v log(v inverse) and v**2 over a row; `table` holds the former of bytes, or is None."""
+    """Add the sums of v log(v * inverse) and v**2 over a row to `moments`.
+
+    For 8-bit values, `table` holds v log(v * inverse) for every v; otherwise it is None.
+    """
     logs, squares = 0.0, 0.0
     for i in range(width):
         v = np.float64(x[at + i])
@@ -81,18 +85,18 @@ def add_moments(x, at, width, table, moments, inverse):
         if table is None:
             logs += v * log(v * inverse)
     if table is not None:
-        logs += look_up(x, at, width, table)
+        logs += sum_from_table(x, at, width, table)
     moments[0] += logs
     moments[1] += squares
 
 
 @summing
 def fold(sums, labels, edges, core, columns):
-    """Hand a row of sums over to the core, once a run of equal labels, and to the column sums; clear it.
+    """Add one row of sums to a row of the core, block by block, and to the column sums; then set it to 0.
 
-    Runs begin and end at the edges. Long ones are added by vectors, short ones entry by entry.
+    `labels` holds the block of each column. Runs of equal labels begin and end at `edges`.
     """
-    if 8 * edges.size < labels.size:
+    if 8 * edges.size < labels.size:  # runs are long enough for vectors
         for run in range(edges.size - 1):
             total = 0.0
             for i in range(edges[run], edges[run + 1]):
@@ -112,51 +116,56 @@ def fold(sums, labels, edges, core, columns):
 
 
 @summing
-def seat(labels, base, first, last, seats, owners, taken):
-    """Seat each label base + labels[first:last] that has no seat; return where to stop, and how many sit."""
+def assign_slots(labels, base, first, last, slots, owners, used):
+    """Give each label base + labels[first:last] a slot, unless it has one, until no slot is free.
+
+    slots[label] is the slot of a label, or -1; owners[slot] is the label of a slot. Return the first index without a
+    slot, or `last`, and the number of slots in use.
+    """
     for k in range(first, last):
         label = base + labels[k]
-        if seats[label] < 0:
-            if taken == owners.size:
-                return k, taken
-            seats[label], owners[taken] = taken, label
-            taken += 1
-    return last, taken
+        if slots[label] < 0:
+            if used == owners.size:
+                return k, used
+            slots[label], owners[used] = used, label
+            used += 1
+    return last, used
 
 
 @summing
-def fold_all(sums, seats, owners, taken, column_labels, edges, core, columns):
-    """Fold the sums of all seats that are taken, and free them."""
-    for place in range(taken):
-        fold(sums[place, : column_labels.size], column_labels, edges, core[owners[place]], columns)
-        seats[owners[place]] = -1
+def fold_all(sums, slots, owners, used, column_labels, edges, core, columns):
+    """Fold the sums of all slots in use, and free these slots."""
+    for slot in range(used):
+        fold(sums[slot, : column_labels.size], column_labels, edges, core[owners[slot]], columns)
+        slots[owners[slot]] = -1
 
 
 @summing
-def narrow(
-    x, lead_offsets, lead_labels, step, labels, column_labels, edges, limit, sums, seats, owners, core,
+def sum_narrow_rows(
+    x, lead_offsets, lead_labels, step, labels, column_labels, edges, limit, sums, slots, owners, core,
     lead_sums, row_sums, columns, table, moments, inverse,
 ):  # fmt: skip
-    """Add short rows in the order of memory, which is what the processor reads ahead best.
+    """Sum short rows in the order of memory, which the processor prefetches best; say whether an entry is negative.
 
-    Row k of lead l begins at lead_offsets[l] + k * step, and its label is lead_labels[l] + labels[k]. Each
-    label that is met gets a row of `sums`; when none is left, or after `limit` rows, all are folded.
+    Row k of lead l begins at lead_offsets[l] + k * step and has the label lead_labels[l] + labels[k]. Each label gets
+    a row of `sums`. All of `sums` is folded into the core when no row of it is free, and after `limit` rows, since an
+    integer sum of more could overflow.
     """
     kind = sums.dtype.type
     width = np.uint64(column_labels.size)
     negative = False
-    taken, added = 0, 0
+    used, added = 0, 0
     for lead in range(lead_offsets.size):
         first = 0
         while first < labels.size:
             stop = min(labels.size, first + limit - added)
-            stop, taken = seat(labels, lead_labels[lead], first, stop, seats, owners, taken)
+            stop, used = assign_slots(labels, lead_labels[lead], first, stop, slots, owners, used)
             for k in range(first, stop):
                 at = lead_offsets[lead] + np.uint64(k) * step
-                place, total, below = seats[lead_labels[lead] + labels[k]], kind(0), False
+                slot, total, below = slots[lead_labels[lead] + labels[k]], kind(0), False
                 for i in range(width):
                     v = x[at + i]
-                    sums[place, i] += v
+                    sums[slot, i] += v
                     total = kind(total + v)
                     below |= v < 0
                 lead_sums[lead] += total
@@ -166,16 +175,16 @@ def narrow(
                     add_moments(x, at, width, table, moments, inverse)
             added += stop - first
             if stop < labels.size or added == limit:
-                fold_all(sums, seats, owners, taken, column_labels, edges, core, columns)
-                taken, added = 0, 0
+                fold_all(sums, slots, owners, used, column_labels, edges, core, columns)
+                used, added = 0, 0
             first = stop
-    fold_all(sums, seats, owners, taken, column_labels, edges, core, columns)
+    fold_all(sums, slots, owners, used, column_labels, edges, core, columns)
     return negative
 
 
 @summing
 def add_four(x, a, b, c, d, sums):
-    """Add four rows at once, so that the sums are loaded and stored a quarter as often."""
+    """Add four rows to `sums`, which loads and stores it a quarter as often; return their totals."""
     kind = sums.dtype.type
     p, q, r, s = kind(0), kind(0), kind(0), kind(0)
     negative = False
@@ -189,7 +198,7 @@ def add_four(x, a, b, c, d, sums):
 
 @summing
 def add_one(x, a, sums):
-    """Add one row."""
+    """Add one row to `sums`; return its total."""
     kind = sums.dtype.type
     total = kind(0)
     negative = False
@@ -202,10 +211,13 @@ def add_one(x, a, sums):
 
 
 @summing
-def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, rows, columns, table, moments, inverse):
-    """Add long rows, or a tile of columns of them, four of one label at a time.
+def sum_wide_rows(
+    x, offsets, order, starts, column_labels, edges, limit, sums, core, rows, columns, table, moments, inverse,
+):  # fmt: skip
+    """Sum long rows, or a tile of their columns, four rows with the same label at a time.
 
-    Rows order[starts[b]:starts[b + 1]] have label b; `sums` takes at most `limit` rows before it is folded.
+    The rows order[starts[b]:starts[b + 1]] have label b. `sums` takes at most `limit` rows before it is folded into
+    the core. Add the total of each row to `rows`, and say whether an entry is negative.
     """
     negative = False
     for block in range(starts.size - 1):
@@ -234,8 +246,8 @@ def wide(x, offsets, order, starts, column_labels, edges, limit, sums, core, row
 
 
 @summing
-def spread(out, offsets, labels, weights, columns):
-    """Write the rows of a model: weight times the row of `columns` that the label names."""
+def write_rows(out, offsets, labels, weights, columns):
+    """Write the rows of a model: row k is weights[k] times columns[labels[k]]."""
     width = np.uint64(columns.shape[1])
     for k in range(offsets.size):
         at, block, weight = offsets[k], labels[k], weights[k]
@@ -244,8 +256,11 @@ def spread(out, offsets, labels, weights, columns):
 
 
 @summing
-def misfit(x, offsets, labels, weights, columns):
-    """Return the sums of (x - q)**2 and x**2 over rows x of a tensor and q of a model, and if any x < 0."""
+def compare_rows(x, offsets, labels, weights, columns):
+    """Return the sums of (x - q)**2 and x**2 over a tensor x and a model q, and whether any x < 0.
+
+    Row k of the model is weights[k] times columns[labels[k]].
+    """
     width = np.uint64(columns.shape[1])
     residual, square = 0.0, 0.0
     negative = False

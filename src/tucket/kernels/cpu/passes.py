@@ -1,4 +1,4 @@
-"""The passes over large tensors: boxes of memory to the compiled loops, their results added."""
+"""The passes over large NumPy arrays: compiled loops read them box by box, and the results are added."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import Box, slabs
 from tucket.base.partition import Partition
-from tucket.base.threads import in_order
-from tucket.kernels.cpu import loops as cpu
+from tucket.base.threads import ordered_map
+from tucket.kernels.cpu import loops
 from tucket.kernels.cpu.rows import (
-    NARROW,
+    NARROW_COLUMNS,
     Rows,
     is_readable,
     memory_order,
@@ -30,98 +30,102 @@ __all__ = ["block_sums", "residual", "write"]
 
 Array = NDArray[Any]
 
-TILE = 1 << 15
-"""Columns of a long row that are handled at a time: few enough for the second-level cache, and for a sum of
-16-bit numbers to fit 32 bits."""
+TILE_COLUMNS = 1 << 15
+"""Columns of a wide row that are read at a time: few enough for the second-level cache, and for a 32-bit sum of 16-bit
+numbers."""
 
-SEATS = 1 << 17
-"""Sums that short rows may be added to before they are folded: 1 MB of float64."""
+SLOT_SUMS = 1 << 17
+"""Sums in the table that narrow rows are added to before it is folded into the core: 1 MB of float64."""
 
-COPY = 1 << 20
-"""Entries that are copied at a time where a tensor cannot be read as it lies."""
+COPY_ENTRIES = 1 << 20
+"""Entries that are copied at a time if the loops cannot read a tensor directly."""
 
-MODEL_ROWS, MODEL_BOX = 1 << 12, 1 << 18
-"""Rows of a box for which a part of the model is expanded, or entries where rows are short."""
+MODEL_ROWS, MODEL_ENTRIES = 1 << 12, 1 << 18
+"""Rows of a box over which part of a model is expanded, or its entries if rows are short."""
 
-CORE, CORE_BOX = 1 << 22, 1 << 24
-"""Entries of a core that each worker may keep a copy of, and of the boxes that a larger one is summed by."""
+CORE_ENTRIES, CORE_BOX_ENTRIES = 1 << 22, 1 << 24
+"""Largest core that each worker may hold a copy of, and the size of the boxes that a tensor with a larger core is
+divided into."""
 
 
-def block_sums(tensor: Array, partition: Partition, workers: int, unit: float | None) -> Sums:
-    """Read the tensor once, where it lies, for its block sums and marginals, and for its moments if given a unit."""
-    turned = Turned.of(tensor, partition)
-    core = np.zeros(turned.ranks)
-    marginals = [np.zeros(size) for size in turned.tensor.shape]
+def block_sums(tensor: Array, partition: Partition, unit: float | None = None, workers: int = 1) -> Sums:
+    """Read the tensor once, without a copy if possible, for block sums and marginals, and moments if given a unit."""
+    ordered = MemoryOrdered.of(tensor, partition)
+    core = np.zeros(ordered.ranks)
+    marginals = [np.zeros(size) for size in ordered.tensor.shape]
     negative, moments = False, np.zeros(2)
 
-    def sum_box(box: Box) -> tuple[Part, BoxSums]:
-        part = turned.part(box)
-        return part, _sum_part(part, turned.read(box), unit)
+    def sum_box(box: Box) -> tuple[BoxBlocks, BoxSums]:
+        blocks = ordered.blocks_in(box)
+        return blocks, _sum_box(blocks, ordered.read(box), unit)
 
-    boxes = turned.boxes(workers, tensor.size if core.size <= CORE else CORE_BOX)
-    for part, sums in in_order(sum_box, boxes, workers):
-        core[part.region] += sums.core
-        for marginal, where, piece in zip(marginals, part.box, sums.marginals):
-            marginal[where] += piece
+    boxes = ordered.boxes(workers, tensor.size if core.size <= CORE_ENTRIES else CORE_BOX_ENTRIES)
+    for blocks, sums in ordered_map(sum_box, boxes, workers):
+        core[blocks.region] += sums.core
+        for marginal, rows, part in zip(marginals, blocks.box, sums.marginals):
+            marginal[rows] += part
         moments += sums.moments
         negative |= sums.negative
-    back = np.argsort(turned.order)
+    back = np.argsort(ordered.order)
     return Sums(
-        core if turned.order == sorted(turned.order) else np.ascontiguousarray(core.transpose(back)),
-        tuple(marginals[place] for place in back),
+        core if ordered.order == sorted(ordered.order) else np.ascontiguousarray(core.transpose(back)),
+        tuple(marginals[mode] for mode in back),
         negative,
         None if unit is None else Moments(*moments.tolist()),
         "numba",
     )
 
 
-def write(out: Array, core: Array, partition: Partition, weights: Sequence[Array], workers: int) -> None:
+def write(out: Array, core: Array, partition: Partition, weights: Sequence[Array], workers: int = 1) -> None:
     """Write the tensor of a model to `out`."""
-    turned = Turned.of(out, partition)
-    core, weights = core.transpose(turned.order), [weights[mode] for mode in turned.order]
+    ordered = MemoryOrdered.of(out, partition)
+    core, weights = core.transpose(ordered.order), [weights[mode] for mode in ordered.order]
 
     def write_box(box: Box) -> None:
-        target = turned.tensor[box]
-        rows = target if turned.readable else np.empty(target.shape, target.dtype)
-        for tile in _model_tiles(turned.part(box), rows, core, weights, writeable=True):
-            cpu.spread(*tile)
+        target = ordered.tensor[box]
+        rows = target if ordered.readable else np.empty(target.shape, target.dtype)
+        for tile in _model_tiles(ordered.blocks_in(box), rows, core, weights, writeable=True):
+            loops.write_rows(*tile)
         if rows is not target:
             target[...] = rows
 
-    boxes = turned.boxes(workers, max(MODEL_BOX, MODEL_ROWS * row_length(turned.tensor)))
-    for _ in in_order(write_box, boxes, workers):
+    for _ in ordered_map(write_box, ordered.model_boxes(workers), workers):
         pass
 
 
 def residual(
-    tensor: Array, core: Array, partition: Partition, weights: Sequence[Array], workers: int
+    tensor: Array,
+    core: Array,
+    partition: Partition,
+    weights: Sequence[Array],
+    scale: float = 1.0,  # noqa: ARG001
+    workers: int = 1,
 ) -> tuple[float, float, bool]:
     """Return the sums of squares of tensor - model and of the tensor, and whether any entry is negative."""
-    turned = Turned.of(tensor, partition)
-    core, weights = core.transpose(turned.order), [weights[mode] for mode in turned.order]
+    ordered = MemoryOrdered.of(tensor, partition)
+    core, weights = core.transpose(ordered.order), [weights[mode] for mode in ordered.order]
 
     def compare(box: Box) -> tuple[float, float, bool]:
-        tiles = _model_tiles(turned.part(box), turned.read(box), core, weights)
-        residuals, squares, below = zip(*(cpu.misfit(*tile) for tile in tiles))
-        return sum(residuals), sum(squares), any(below)
+        tiles = _model_tiles(ordered.blocks_in(box), ordered.read(box), core, weights)
+        residuals, squares, negative = zip(*(loops.compare_rows(*tile) for tile in tiles))
+        return sum(residuals), sum(squares), any(negative)
 
-    boxes = turned.boxes(workers, max(MODEL_BOX, MODEL_ROWS * row_length(turned.tensor)))
-    residuals, squares, below = zip(*in_order(compare, boxes, workers))
-    return sum(residuals), sum(squares), any(below)
+    residuals, squares, negative = zip(*ordered_map(compare, ordered.model_boxes(workers), workers))
+    return sum(residuals), sum(squares), any(negative)
 
 
-class Part(NamedTuple):
-    """A box of a tensor: the labels that occur in it, numbered anew, and their place in the core."""
+class BoxBlocks(NamedTuple):
+    """The blocks that occur in a box of a tensor, numbered from 0 in each mode."""
 
     box: Box
-    region: tuple[Any, ...]
-    labels: list[NDArray[np.intp]]
+    region: tuple[Any, ...]  # the index of these blocks in the whole core
+    labels: list[NDArray[np.intp]]  # the block of each index of the box, per mode
     ranks: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """A tensor with its modes in the order of memory, and the labels of their indices."""
+class MemoryOrdered:
+    """A tensor with its modes in the order of memory, and the blocks of their indices."""
 
     tensor: Array
     order: list[int]
@@ -131,33 +135,38 @@ class Turned:
 
     @classmethod
     def of(cls, tensor: Array, partition: Partition) -> Self:
-        """Turn a tensor; a bool is read as the byte it is."""
+        """Transpose a tensor, and view Booleans as bytes."""
         order = memory_order(tensor)
         turned = (tensor.view(np.uint8) if tensor.dtype == bool else tensor).transpose(order)
         modes = [partition[mode] for mode in order]
-        labels = [np.array(blocks.labels) for blocks in modes]  # all writeable: one type, one compilation
+        # all labels are writeable: Numba compiles loops again for arrays that are not
+        labels = [np.array(blocks.labels) for blocks in modes]
         return cls(turned, order, labels, [blocks.rank for blocks in modes], is_readable(turned))
 
     def boxes(self, workers: int, most: int) -> Iterator[Box]:
-        """Cut the tensor into boxes of at most so many entries, and at least one for each worker."""
+        """Cut the tensor into boxes of at most `most` entries, and into one per worker or more."""
         share = -(-self.tensor.size // workers)
-        return slabs(self.tensor.shape, min(most, share) if self.readable else COPY)
+        return slabs(self.tensor.shape, min(most, share) if self.readable else COPY_ENTRIES)
 
-    def part(self, box: Box) -> Part:
-        """Describe a box."""
+    def model_boxes(self, workers: int) -> Iterator[Box]:
+        """Cut the tensor into boxes for which a model is expanded."""
+        return self.boxes(workers, max(MODEL_ENTRIES, MODEL_ROWS * row_length(self.tensor)))
+
+    def blocks_in(self, box: Box) -> BoxBlocks:
+        """Find the blocks that occur in a box."""
         labels, seen = [], []
-        for label, where, rank in zip(self.labels, box, self.ranks):
+        for label, rows, rank in zip(self.labels, box, self.ranks):
             occurs = np.zeros(rank, np.intp)
-            occurs[label[where]] = 1
+            occurs[label[rows]] = 1
             seen.append(np.flatnonzero(occurs))
-            labels.append((occurs.cumsum() - 1)[label[where]] if len(seen[-1]) < rank else label[where])
-        ranks = [len(these) for these in seen]
-        runs = all(these[-1] - these[0] < rank for these, rank in zip(seen, ranks))
-        region = tuple(slice(these[0], these[-1] + 1) for these in seen) if runs else np.ix_(*seen)
-        return Part(box, region, labels, ranks)
+            labels.append((occurs.cumsum() - 1)[label[rows]] if len(seen[-1]) < rank else label[rows])
+        ranks = [len(blocks) for blocks in seen]
+        adjacent = all(blocks[-1] - blocks[0] < rank for blocks, rank in zip(seen, ranks))
+        region = tuple(slice(blocks[0], blocks[-1] + 1) for blocks in seen) if adjacent else np.ix_(*seen)
+        return BoxBlocks(box, region, labels, ranks)
 
     def read(self, box: Box) -> Array:
-        """Return the entries of a box in a form that the loops can read: copied only if they must be."""
+        """Return the entries of a box in a form that the loops can read, copied only if necessary."""
         view = self.tensor[box]
         if self.readable:
             return view
@@ -167,7 +176,7 @@ class Turned:
 
 
 class BoxSums(NamedTuple):
-    """Block sums and marginals of one box."""
+    """Block sums, marginals and moments of one box, and whether an entry is negative."""
 
     core: NDArray[np.float64]
     marginals: list[NDArray[np.float64]]
@@ -175,63 +184,88 @@ class BoxSums(NamedTuple):
     negative: bool
 
 
-def _sum_part(part: Part, tensor: Array, unit: float | None) -> BoxSums:
-    split = sum_split(tensor, part.labels, part.ranks)
+class RowSums(NamedTuple):
+    """What rows are added to, and how."""
+
+    core: NDArray[np.float64]  # shape (blocks of rows, blocks of columns)
+    columns: NDArray[np.float64]
+    column_labels: NDArray[np.intp]
+    dtype: type[np.generic]  # of sums of several rows, before they are added to `core` and `columns`
+    limit: int  # the number of rows that cannot overflow this dtype
+
+
+def _sum_box(blocks: BoxBlocks, tensor: Array, unit: float | None) -> BoxSums:
+    split = sum_split(tensor, blocks.labels, blocks.ranks)
+    core = np.zeros((math.prod(blocks.ranks[:split]), math.prod(blocks.ranks[split:])))
     columns = np.zeros(math.prod(tensor.shape[split:]))
-    column_labels = merge(part.labels[split:], part.ranks[split:])
-    core = np.zeros((math.prod(part.ranks[:split]), math.prod(part.ranks[split:])))
-    # small integers are added as integers, as often as their sum surely fits
+    column_labels = merge(blocks.labels[split:], blocks.ranks[split:])
+    # small integers are added as 32-bit integers, which is faster
     is_small = tensor.dtype.kind in "iu" and tensor.itemsize <= 2
     kind, limit = (np.int32, 1 << (31 - 8 * tensor.itemsize)) if is_small else (np.float64, 1 << 62)
-    moments = None if unit is None else np.zeros(2)
+    moments = np.zeros(2)
     table = None if unit is None or tensor.itemsize > 1 else _v_log_v_of_bytes(unit)
-    inverse = 1 / (unit or 1.0)
-    if len(columns) <= NARROW:
-        flat, offsets, steps = Rows.of(tensor, split - 1)
-        lead_labels = merge(part.labels[: split - 1], part.ranks[: split - 1]) * part.ranks[split - 1]
-        sums = _aligned_zeros(max(1, min(len(core), SEATS // len(columns))), len(columns), kind)
-        seats, owners = np.full(len(core), -1), np.empty(len(sums), np.intp)
-        lead_sums, row_sums = np.zeros(len(lead_labels)), np.zeros(tensor.shape[split - 1])
-        negative = cpu.narrow(
-            flat, offsets, lead_labels, np.uint64(steps[split - 1]), part.labels[split - 1], column_labels,
-            _edges(column_labels), limit, sums, seats, owners, core, lead_sums, row_sums, columns, table, moments,
-            inverse,
-        )  # fmt: skip
-        marginals = [*_marginals(lead_sums.reshape(tensor.shape[: split - 1])), row_sums]
-    else:
-        flat, offsets, _ = Rows.of(tensor, split)
-        labels = merge(part.labels[:split], part.ranks[:split])
-        order = np.argsort(labels, kind="stable")
-        starts = np.append(0, np.cumsum(np.bincount(labels, minlength=len(core))))
-        row_sums, negative = np.zeros(len(labels)), False
-        for low in range(0, len(columns), TILE):
-            tile = slice(low, low + TILE)
-            sums = _aligned_zeros(1, len(columns[tile]), kind)[0, : len(columns[tile])]
-            negative |= cpu.wide(
-                flat, offsets + np.uint64(low), order, starts, column_labels[tile],
-                _edges(column_labels[tile]), limit, sums, core, row_sums, columns[tile], table, moments, inverse,
-            )  # fmt: skip
-        marginals = _marginals(row_sums.reshape(tensor.shape[:split]))
+    into = RowSums(core, columns, column_labels, kind, limit)
+    sum_rows = _sum_narrow_rows if len(columns) <= NARROW_COLUMNS else _sum_wide_rows
+    for_moments = table, None if unit is None else moments, 1 / (unit or 1.0)
+    marginals, negative = sum_rows(blocks, tensor, split, into, for_moments)
     marginals += _marginals(columns.reshape(tensor.shape[split:]))
-    return BoxSums(core.reshape(part.ranks), marginals, np.zeros(2) if moments is None else moments, negative)
+    return BoxSums(core.reshape(blocks.ranks), marginals, moments, negative)
+
+
+def _sum_narrow_rows(
+    blocks: BoxBlocks, tensor: Array, split: int, into: RowSums, for_moments: tuple[Any, ...]
+) -> tuple[list[NDArray[np.float64]], bool]:
+    """Add all rows in the order of memory; return the marginals of the modes before `split`."""
+    core, columns, column_labels, kind, limit = into
+    lead, last = split - 1, blocks.labels[split - 1]
+    flat, offsets, steps = Rows.of(tensor, lead)
+    lead_labels = merge(blocks.labels[:lead], blocks.ranks[:lead]) * blocks.ranks[lead]
+    sums = _aligned_zeros(max(1, min(len(core), SLOT_SUMS // len(columns))), len(columns), kind)
+    slots, owners = np.full(len(core), -1), np.empty(len(sums), np.intp)
+    lead_sums, row_sums = np.zeros(len(lead_labels)), np.zeros(tensor.shape[lead])
+    negative = loops.sum_narrow_rows(
+        flat, offsets, lead_labels, np.uint64(steps[lead]), last, column_labels, _edges(column_labels),
+        limit, sums, slots, owners, core, lead_sums, row_sums, columns, *for_moments,
+    )  # fmt: skip
+    return [*_marginals(lead_sums.reshape(tensor.shape[:lead])), row_sums], negative
+
+
+def _sum_wide_rows(
+    blocks: BoxBlocks, tensor: Array, split: int, into: RowSums, for_moments: tuple[Any, ...]
+) -> tuple[list[NDArray[np.float64]], bool]:
+    """Add rows block by block, a tile of columns at a time; return the marginals of the modes before `split`."""
+    core, columns, column_labels, kind, limit = into
+    flat, offsets, _ = Rows.of(tensor, split)
+    labels = merge(blocks.labels[:split], blocks.ranks[:split])
+    order = np.argsort(labels, kind="stable")
+    starts = np.append(0, np.cumsum(np.bincount(labels, minlength=len(core))))
+    row_sums, negative = np.zeros(len(labels)), False
+    for low in range(0, len(columns), TILE_COLUMNS):
+        tile = slice(low, low + TILE_COLUMNS)
+        sums = _aligned_zeros(1, len(columns[tile]), kind)[0, : len(columns[tile])]
+        negative |= loops.sum_wide_rows(
+            flat, offsets + np.uint64(low), order, starts, column_labels[tile], _edges(column_labels[tile]),
+            limit, sums, core, row_sums, columns[tile], *for_moments,
+        )  # fmt: skip
+    return _marginals(row_sums.reshape(tensor.shape[:split])), negative
 
 
 def _model_tiles(
-    part: Part, tensor: Array, core: Array, weights: Sequence[Array], writeable: bool = False
+    blocks: BoxBlocks, tensor: Array, core: Array, weights: Sequence[Array], writeable: bool = False
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield a box as rows of memory, and the model there: a row's label and weight, a label's row."""
+    """Yield the arguments of `write_rows` and `compare_rows` for each tile of columns of a box."""
     split = short_split(tensor)
     flat, offsets, _ = Rows.of(tensor, split, writeable)
-    labels, column_labels = (merge(part.labels[a:b], part.ranks[a:b]) for a, b in ((0, split), (split, None)))
-    # the scale of the core comes first, so that products of small weights do not vanish before it
+    labels, column_labels = (merge(blocks.labels[a:b], blocks.ranks[a:b]) for a, b in ((0, split), (split, None)))
+    # the core's scale goes into the weights first: a product of many small weights alone could underflow
     scale = float(core.max()) or 1.0
-    parts = [weight[where] for weight, where in zip(weights, part.box)]
-    heights, widths = (_outer(some, math.sqrt(scale)) for some in (parts[:split], parts[split:]))
-    flat_core = core[part.region].reshape(-1, math.prod(part.ranks[split:])) / np.float64(scale)
-    for low in range(0, len(column_labels), TILE):
-        tile = slice(low, low + TILE)
-        columns = flat_core.take(column_labels[tile], axis=1) * widths[tile]
-        yield flat, offsets + np.uint64(low), labels, heights, columns
+    parts = [weight[rows] for weight, rows in zip(weights, blocks.box)]
+    row_weights, column_weights = (_outer(some, math.sqrt(scale)) for some in (parts[:split], parts[split:]))
+    flat_core = core[blocks.region].reshape(-1, math.prod(blocks.ranks[split:])) / np.float64(scale)
+    for low in range(0, len(column_labels), TILE_COLUMNS):
+        tile = slice(low, low + TILE_COLUMNS)
+        columns = flat_core.take(column_labels[tile], axis=1) * column_weights[tile]
+        yield flat, offsets + np.uint64(low), labels, row_weights, columns
 
 
 def _edges(labels: NDArray[np.intp]) -> NDArray[np.uint64]:
@@ -241,7 +275,7 @@ def _edges(labels: NDArray[np.intp]) -> NDArray[np.uint64]:
 
 
 def _marginals(sums: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    # three axes at most: NumPy is slow on many short ones
+    # at most three axes: NumPy is slow on many short ones
     shape = sums.shape
     return [sums.reshape(math.prod(shape[:axis]), shape[axis], -1).sum(axis=(0, 2)) for axis in range(sums.ndim)]
 
@@ -255,7 +289,7 @@ def _outer(vectors: Sequence[Array], scale: float) -> NDArray[np.float64]:
 
 
 def _aligned_zeros(rows: int, width: int, dtype: type[np.generic]) -> Array:
-    """Return zeros whose every row begins a cache line, and may be longer than asked."""
+    """Return zeros where every row begins a cache line; rows may be longer than `width`."""
     lane = 64 // np.dtype(dtype).itemsize
     stride = -(-width // lane) * lane
     memory = np.zeros(rows * stride + lane, dtype)

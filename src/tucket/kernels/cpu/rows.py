@@ -1,4 +1,4 @@
-"""How a tensor lies in memory: as rows, runs of neighbours that a kernel can read one after another."""
+"""How a tensor is divided into rows: contiguous pieces of memory that a compiled loop reads one after another."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NARROW", "Rows", "is_readable", "memory_order", "merge", "row_length", "short_split", "sum_split"]
+__all__ = ["NARROW_COLUMNS", "Rows", "is_readable", "memory_order", "merge", "row_length", "short_split", "sum_split"]
 
-NARROW = 2048
-"""Longest row that is read whole. Modes are merged to at most half of it, so that a row of float64 and its
-sums fit the first-level cache."""
+NARROW_COLUMNS = 2048
+"""Most columns of a row that is read whole. Merged modes have at most half as many, so that a float64 row and its sums
+fit the first-level cache."""
 
-SHORT = 64
-"""Shortest row worth the overhead of a loop, if there is a choice."""
+SHORT_COLUMNS = 64
+"""Fewest columns that are worth the overhead of a loop, if there is a choice."""
 
-RESTLESS = 0.25
-"""Share of neighbours with different labels from which rows are better sorted by label than read in order."""
+SCATTERED_SHARE = 0.25
+"""Rows are sorted by label, not read in the order of memory, if more than this share of adjacent labels differ."""
 
 
 class Rows(NamedTuple):
-    """A tensor as rows: its first modes number the rows, the others their columns.
+    """A tensor as rows: its first modes number the rows, the others the columns.
 
     Attributes
     ----------
-    flat : array
+    flat : ndarray, shape (extent,)
         The memory from the tensor's first to its last entry.
-    offsets : array of uint64
-        Where each row begins.
+    offsets : ndarray of uint64, shape (rows,)
+        Where each row begins in `flat`.
     steps : list of int
-        How far apart neighbours are along each mode; 0 along a mode of one index.
+        Distance in `flat` between neighbours along each mode; 0 for a mode of size 1.
     """
 
     flat: NDArray[Any]
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, tensor: NDArray[Any], split: int, writeable: bool = False) -> Self:
-        """View a readable tensor, whose modes from `split` on are contiguous, as rows."""
+        """View a readable tensor as rows; its modes from `split` on must be contiguous."""
         steps = [stride // tensor.itemsize if size > 1 else 0 for stride, size in zip(tensor.strides, tensor.shape)]
         extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, steps))
         flat = np.lib.stride_tricks.as_strided(tensor, (extent,), (tensor.itemsize,), writeable=writeable)
@@ -51,23 +51,23 @@ class Rows(NamedTuple):
 
 
 def memory_order(tensor: NDArray[Any]) -> list[int]:
-    """List the modes from the longest stride to the shortest; those of one index first."""
+    """List the modes from the longest stride to the shortest; modes of size 1 come first."""
     return sorted(range(tensor.ndim), key=lambda mode: (tensor.shape[mode] > 1, -abs(tensor.strides[mode])))
 
 
 def is_readable(tensor: NDArray[Any]) -> bool:
-    """Say whether a kernel can read the tensor, its modes in memory order, where it lies."""
-    plain = tensor.dtype.isnative and tensor.dtype != np.float16 and tensor.flags.aligned
+    """Say whether the loops can read a tensor without a copy; its modes must be in memory order."""
+    native = tensor.dtype.isnative and tensor.dtype != np.float16 and tensor.flags.aligned
     steps = [stride for stride, size in zip(tensor.strides, tensor.shape) if size > 1]
     forward = all(step > 0 and step % tensor.itemsize == 0 for step in steps)
     first = _contiguous_from(tensor)
-    return plain and forward and (first == 0 or math.prod(tensor.shape[first:]) >= SHORT)
+    return native and forward and (first == 0 or math.prod(tensor.shape[first:]) >= SHORT_COLUMNS)
 
 
 def short_split(tensor: NDArray[Any]) -> int:
-    """Choose how many modes number the rows so that rows are as long as the first-level cache allows."""
+    """Choose how many modes number the rows, so that rows are as long as the first-level cache allows."""
     lengths = _row_lengths(tensor)
-    for least, most in ((SHORT, NARROW // 2), (0, NARROW)):
+    for least, most in ((SHORT_COLUMNS, NARROW_COLUMNS // 2), (0, NARROW_COLUMNS)):
         for split, length in lengths.items():
             if least <= length <= most:
                 return split
@@ -75,29 +75,29 @@ def short_split(tensor: NDArray[Any]) -> int:
 
 
 def row_length(tensor: NDArray[Any]) -> int:
-    """Return the length of the rows of `short_split`."""
+    """Return the number of columns when rows are divided by `short_split`."""
     return math.prod(tensor.shape[short_split(tensor) :])
 
 
 def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> int:
-    """Choose how many modes number the rows for summing them by label.
+    """Choose how many modes number the rows, for summing rows by label.
 
-    Short rows in the order of memory are best where neighbours share a label; long ones, four of one label at
-    a time, where neighbours do not, or where the modes are too short or too long for short rows.
+    Short rows in the order of memory are best if adjacent rows mostly share a label. Long rows, four with the same
+    label at a time, are best if they do not, or if no number of modes gives short rows of a good length.
     """
     shape, lengths, split = tensor.shape, _row_lengths(tensor), short_split(tensor)
-    neighbours = labels[split - 1]
-    restless = np.count_nonzero(neighbours[1:] != neighbours[:-1]) > RESTLESS * shape[split - 1]
-    if restless or not SHORT <= lengths[split] <= NARROW:
+    adjacent = labels[split - 1]
+    scattered = np.count_nonzero(adjacent[1:] != adjacent[:-1]) > SCATTERED_SHARE * shape[split - 1]
+    if scattered or not SHORT_COLUMNS <= lengths[split] <= NARROW_COLUMNS:
         for longer in reversed(lengths):
             fours = math.prod(shape[:longer]) >= 4 * math.prod(ranks[:longer])
-            if lengths[longer] > NARROW and fours:
+            if lengths[longer] > NARROW_COLUMNS and fours:
                 return longer
     return split
 
 
 def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[np.intp]:
-    """Return the labels of several modes together, numbered as their blocks lie in C order."""
+    """Return the label of every combination of indices of several modes; combinations of blocks count in C order."""
     merged = np.zeros(1, np.intp)
     for label, rank in zip(labels, ranks):
         merged = np.add.outer(merged * rank, label).ravel()
@@ -105,7 +105,7 @@ def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[n
 
 
 def _contiguous_from(tensor: NDArray[Any]) -> int:
-    """Return the first mode from which on the tensor is contiguous."""
+    """Return the first mode such that the tensor is contiguous from there on."""
     step = tensor.itemsize
     for mode in reversed(range(tensor.ndim)):
         if tensor.shape[mode] > 1 and tensor.strides[mode] != step:
@@ -115,6 +115,6 @@ def _contiguous_from(tensor: NDArray[Any]) -> int:
 
 
 def _row_lengths(tensor: NDArray[Any]) -> dict[int, int]:
-    """Return the length of a row for every possible number of modes that number the rows, longest first."""
+    """Map each possible number of modes that number the rows to the length of a row, longest first."""
     first = max(1, _contiguous_from(tensor))
     return {split: math.prod(tensor.shape[split:]) for split in range(first, tensor.ndim)}

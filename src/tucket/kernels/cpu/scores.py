@@ -1,6 +1,6 @@
-"""Compiled loops of the search for blocks: how they score, and what a change to them gains or loses.
+"""Compiled loops of the search for blocks: scores of blocks, and what a change to them gains or loses.
 
-The score of sums is the sum of v log v over them, less that of their total.
+The score of an array of sums v with total s is the sum of v log v minus s log s.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
@@ -16,7 +16,7 @@ __all__ = ["best_chain", "join_all", "join_neighbours", "move_one_by_one", "poli
 
 @summing
 def score(a, b, sign):
-    """Score the sums a + sign * b."""
+    """Score the sums a + sign * b; rounding may leave some below 0, which count as 0."""
     total = mass = 0.0
     for i in range(a.size):
         v = max(a[i] + sign * b[i], 0.0)
@@ -27,9 +27,9 @@ def score(a, b, sign):
 
 @summing
 def score_intervals(prefix, scores, first, step):
-    """Score intervals of rows, given their running sums: entry [a, b] is that of rows a to b - 1.
+    """Write to scores[a, b] the score of the sum of rows a to b - 1, for a = first, first + step, ...
 
-    Of those that begin at `first` and at every so many rows from there.
+    prefix[a] is the sum of all rows before a. Threads with different `first` share the work.
     """
     edges = prefix.shape[0]
     for a in range(first, edges, step):
@@ -39,7 +39,11 @@ def score_intervals(prefix, scores, first, step):
 
 @summing
 def best_chain(scores, rank):
-    """Cut all indices into `rank` intervals of largest total score; return where they start."""
+    """Cut all indices into `rank` intervals with the largest total score; return where they start.
+
+    scores[a, b] is the score of the interval from a to b - 1. This is dynamic programming: totals[b] is the best total
+    of the indices before b.
+    """
     size = scores.shape[0] - 1
     totals = scores[0].copy()
     cuts = np.zeros((rank, size + 1), np.int64)
@@ -61,7 +65,7 @@ def best_chain(scores, rank):
 
 @summing
 def polish(prefix, starts, reach):
-    """Move each start, by at most `reach`, to where its two intervals score best, until none moves."""
+    """Move each start by at most `reach` to where its two intervals score best, and repeat until none moves."""
     ends = np.append(starts, prefix.shape[0] - 1)
     moved = True
     while moved:
@@ -69,18 +73,22 @@ def polish(prefix, starts, reach):
         for k in range(1, starts.size):
             low, high = ends[k - 1], ends[k + 1]
             best = score(prefix[ends[k]], prefix[low], -1.0) + score(prefix[high], prefix[ends[k]], -1.0)
-            best += 1e-12 * abs(best)  # no move for a rounding error: it could go on for ever
+            best += 1e-12 * abs(best)  # a gain within the rounding error could repeat for ever
             at = ends[k]
-            for place in range(max(low + 1, at - reach), min(high, at + reach + 1)):
-                total = score(prefix[place], prefix[low], -1.0) + score(prefix[high], prefix[place], -1.0)
+            for edge in range(max(low + 1, at - reach), min(high, at + reach + 1)):
+                total = score(prefix[edge], prefix[low], -1.0) + score(prefix[high], prefix[edge], -1.0)
                 if total > best:
-                    best, ends[k], moved = total, place, True
+                    best, ends[k], moved = total, edge, True
     return ends[:-1]
 
 
 @summing
 def move_one_by_one(rows, labels, core, members):
-    """Move rows, one after another, to the block where the total score is largest; return how many moved."""
+    """Move each row in turn to the block where the total score is largest; return the number of moves.
+
+    Updates `labels`, `core` (the sums of each block's rows) and `members` (the number of its rows). No block loses its
+    last row.
+    """
     moves = 0
     scores = np.array([score(core[block], core[block], 0.0) for block in range(len(core))])
     for k in range(len(rows)):
@@ -109,7 +117,7 @@ def move_one_by_one(rows, labels, core, members):
 
 @summing
 def join_all(a, b):
-    """Sum what is lost of v log v when the sums in two arrays are joined one by one; never positive."""
+    """Return the sum of v log v over both arrays, minus that over their sum a + b; never positive."""
     total = 0.0
     for i in range(a.size):
         v, w = a[i], b[i]
@@ -121,7 +129,7 @@ def join_all(a, b):
 
 @summing
 def join_neighbours(part, alive):
-    """Sum what is lost when each of the rows `alive` of the middle axis is joined with the next one of them."""
+    """Return what `join_all` gives for each index in `alive` of the middle axis and the next one; 0 for the last."""
     losses = np.zeros(alive.size)
     for before in range(part.shape[0]):
         for k in range(alive.size - 1):

@@ -1,4 +1,4 @@
-"""Compiled loops of the iterative decompositions."""
+"""Compiled loops of the iterative decompositions. They release the GIL."""
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
 
@@ -10,16 +10,16 @@ from tucket.kernels.cpu.loops import log, summing
 
 __all__ = ["descend_rows", "ratios"]
 
-NOTHING = 1e-280
-"""Entries of a model up to which a ratio to them could overflow."""
+NEGLIGIBLE = 1e-280
+"""Model entries up to this size count as zero, because dividing by them could overflow."""
 
 
 @summing
 def descend_rows(targets, gram, rows, sweeps, tolerance):
-    """Lower each row's a N a / 2 - a m over a >= 0, entry after entry, each to its exact minimum, in place.
+    """Minimise a N a / 2 - a m over a >= 0 for each row a, in place, by coordinate descent.
 
-    N is the Gram matrix and m the row of targets. A row is done after so many sweeps, or when a sweep changes the
-    sum of its squares by less than the tolerance.
+    N is the Gram matrix and m the row of `targets`. Each step moves one entry to its exact minimum. A row is done after
+    `sweeps` sweeps, or when the squared change in a sweep is at most `tolerance` times the squared norm of the row.
     """
     rank = rows.shape[1]
     for i in range(rows.shape[0]):
@@ -41,14 +41,14 @@ def descend_rows(targets, gram, rows, sweeps, tolerance):
 
 @summing
 def ratios(tensor, model):
-    """Overwrite each entry of the model by tensor over model, or by 0 where the model has no mass to speak of.
+    """Overwrite each entry of the flat model by tensor / model, or by 0 where the model is negligible.
 
-    Return the sum of tensor * log(tensor / model), and the mass of the tensor where the model has none.
+    Return the sum of tensor * log(tensor / model), and the total of the tensor where the model is negligible.
     """
     total, lost = 0.0, 0.0
     size = np.uint64(tensor.size)
-    for i in range(size):  # a loop of its own, without which the next is not vectorised
-        model[i] = model[i] if model[i] > NOTHING else np.inf
+    for i in range(size):  # a loop of its own, since the compiler does not vectorise the next one otherwise
+        model[i] = model[i] if model[i] > NEGLIGIBLE else np.inf
         lost += tensor[i] if model[i] == np.inf else 0.0
     for i in range(size):
         ratio = tensor[i] / model[i]

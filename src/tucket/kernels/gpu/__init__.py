@@ -1,1 +1,1 @@
-"""Passes over arrays on a GPU, by Triton."""
+"""Passes over arrays in GPU memory, with Triton."""

@@ -1,4 +1,18 @@
-"""The loops over tensors in the memory of a GPU, in Triton: rows of numbers, and tables that say where they are."""
+"""Triton kernels over tensors in GPU memory.
+
+A tensor is a set of rows, as `layout.py` divides it. Row r begins at offsets[r], or at r * stride without offsets, both
+in units of `UNIT` entries; neighbours along a row are `step` entries apart. The list `rows` holds all rows, sorted by
+group: a group is a combination of blocks. Chunk c is rows[chunk_edges[c]:chunk_edges[c + 1]], all of one group. A
+program reads one chunk in a tile of N columns, R rows at a time. Sums are float64. No two programs write to the same
+place, so that results are the same each time.
+
+Arguments in capitals are constants of the compiled kernel:
+
+- INT64_COLUMNS, INT64_ROWS: whether columns, or rows, need 64-bit indices.
+- SUM_TYPE: what entries of a tile are added in: 0 for float64, 1 for int32, 2 for float32.
+- MOMENTS: 0 for none, 1 for the sum of v log2(v / unit), 2 for the sum of v**2 too.
+- FAST_LOG2: whether to use NVIDIA's approximate instruction.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +22,32 @@ import triton.language as tl
 __all__ = [
     "add_chunks",
     "compare_rows",
-    "descend",
-    "fold",
-    "locate",
-    "spread_core",
+    "coordinate_descent",
+    "expand_core",
+    "sort_indices",
+    "sum_pieces",
     "sum_rows",
     "write_rows",
 ]
 
 
 @triton.jit
-def locate(places, group_of, cuts, groups, tables, orders, D: tl.constexpr, C: tl.constexpr):
-    """List the places of each chunk: those of a group are the product of the indices of its blocks."""
+def sort_indices(indices, group_of, chunk_edges, chunks, tables, orders, D: tl.constexpr, C: tl.constexpr):
+    """Write the indices of each chunk, and the group of each index.
+
+    An index here is a combination of indices of D modes, counted in C order. Those of a group are the product of the
+    indices in its blocks. `chunks` holds, for each chunk, where it begins within its group, and the group; `tables` and
+    `orders` come from `layout._tables`. C indices are written at a time.
+    """
     chunk = tl.program_id(0)
-    first = tl.load(cuts + chunk)
-    count = tl.load(cuts + chunk + 1) - first
-    begin = tl.load(groups + 2 * chunk)  # where the chunk begins within its group
-    group = tl.load(groups + 2 * chunk + 1)
+    first = tl.load(chunk_edges + chunk)
+    count = tl.load(chunk_edges + chunk + 1) - first
+    begin = tl.load(chunks + 2 * chunk)
+    group = tl.load(chunks + 2 * chunk + 1)
     for start in range(0, count, C):
         number = start + tl.arange(0, C)
         rest = begin + number
-        place = tl.zeros([C], tl.int64)
+        combined = tl.zeros([C], tl.int64)
         code = group
         for mode in tl.static_range(D):  # from the last mode to the first
             rank = tl.load(tables + 4 * mode)
@@ -40,75 +59,76 @@ def locate(places, group_of, cuts, groups, tables, orders, D: tl.constexpr, C: t
             listed = tl.load(orders + index, mask=number < count * free, other=0)
             index = tl.where(free > 0, listed, index)
             rest = rest // size
-            place += index * tl.load(tables + 4 * mode + 2)
-        tl.store(places + first + number, place, mask=number < count)
-        tl.store(group_of + place, group, mask=number < count)
+            combined += index * tl.load(tables + 4 * mode + 2)
+        tl.store(indices + first + number, combined, mask=number < count)
+        tl.store(group_of + combined, group, mask=number < count)
 
 
 @triton.jit
-def length_of(columns, UNIT: tl.constexpr, FAR: tl.constexpr):
-    """Return the length of a row that is told in units."""
-    return (tl.cast(columns, tl.int64) if FAR else columns) * UNIT
+def row_length(columns, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr):
+    """Return the number of columns, which is given in units."""
+    return (tl.cast(columns, tl.int64) if INT64_COLUMNS else columns) * UNIT
 
 
 @triton.jit
-def tile_of(program, tiles, columns, N: tl.constexpr, FAR: tl.constexpr):
-    """Return which tile of columns a program works on, the columns, and which of them there are."""
+def tile_columns(program, tiles, columns, N: tl.constexpr, INT64_COLUMNS: tl.constexpr):
+    """Return the tile of columns of a program, its columns, and which of these exist."""
     tile = program % tiles
-    column = (tile.to(tl.int64) if FAR else tile) * N + tl.arange(0, N)
+    column = (tile.to(tl.int64) if INT64_COLUMNS else tile) * N + tl.arange(0, N)
     return tile, column, column < columns
 
 
 @triton.jit
-def piece_of(program, pieces, cuts, sorted_columns, N: tl.constexpr):
-    """Return which piece of columns of one block a program works on, the columns, and which of them there are.
+def piece_columns(program, pieces, piece_edges, sorted_columns, N: tl.constexpr):
+    """Return the piece of a block of columns of a program, its columns, and which of these exist.
 
-    Without a list, the columns of a piece lie one after another.
+    Without `sorted_columns`, the columns of a piece are adjacent.
     """
     piece = program % pieces
-    place = tl.load(cuts + piece) + tl.arange(0, N)
-    inside = place < tl.load(cuts + piece + 1)
+    place = tl.load(piece_edges + piece) + tl.arange(0, N)
+    inside = place < tl.load(piece_edges + piece + 1)
     column = place if sorted_columns is None else tl.load(sorted_columns + place, mask=inside, other=0).to(tl.int64)
     return piece, column, inside
 
 
 @triton.jit
-def places_of(cuts, chunk, MANY: tl.constexpr):
-    """Return the first place of the rows of a chunk, and that after the last."""
-    first = tl.load(cuts + chunk)
-    last = tl.load(cuts + chunk + 1)
-    if not MANY:
+def chunk_rows(chunk_edges, chunk, INT64_ROWS: tl.constexpr):
+    """Return where the rows of a chunk begin and end in the list of rows."""
+    first = tl.load(chunk_edges + chunk)
+    last = tl.load(chunk_edges + chunk + 1)
+    if not INT64_ROWS:
         first = first.to(tl.int32)
         last = last.to(tl.int32)
     return first, last
 
 
 @triton.jit
-def begin_of(row, there, offsets, stride, UNIT: tl.constexpr):
-    """Return where rows begin: a multiple of a unit, so that several entries can be read at once."""
+def row_starts(row, there, offsets, stride, UNIT: tl.constexpr):
+    """Return where rows begin: a multiple of a unit, so that the compiler can load several entries at once."""
     return (row * stride if offsets is None else tl.load(offsets + row, mask=there, other=0)) * UNIT
 
 
 @triton.jit
 def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, UNIT: tl.constexpr):
-    """Load some rows of a tile; return their numbers and which of them there are, too."""
+    """Load R rows of a tile; return their numbers, which of them exist, and the values."""
     places = first + tl.arange(0, R)
     there = places < last
     row = tl.load(rows + places, mask=there, other=0).to(tl.int64)
-    begin = begin_of(row, there, offsets, stride, UNIT)
+    begin = row_starts(row, there, offsets, stride, UNIT)
     values = tl.load(x + begin[:, None] + cols[None, :], mask=there[:, None] & inside[None, :], other=0)
     return row, there, values
 
 
 @triton.jit
-def log2_of(values, FAST: tl.constexpr):
-    """Return logarithms to base 2 of numbers in float32, of 0 any number; of less than 2**-126 they are rough.
+def log2_of(values, FAST_LOG2: tl.constexpr):
+    """Return logarithms to base 2 of float32 numbers: some number for 0, and an inexact one below 2**-126.
 
-    Exponents are exact. The rest, from 2 to 4, is where NVIDIA's one instruction is right on the average.
+    Exponents are split off exactly. This leaves numbers from 2 to 4, where the error of NVIDIA's approximate
+    instruction averages to zero.
     """
     bits = values.to(tl.int32, bitcast=True)
     rest = ((bits & 0x7FFFFF) | 0x40000000).to(tl.float32, bitcast=True)
-    if FAST:
+    if FAST_LOG2:
         logs = tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [rest], tl.float32, is_pure=True, pack=1)
     else:
         logs = tl.log2(rest)
@@ -117,45 +137,48 @@ def log2_of(values, FAST: tl.constexpr):
 
 @triton.jit
 def sum_rows(
-    x, rows, offsets, cuts, pieces, sorted_columns, room, apart, per_unit, n_rows, columns, stride, step, tiles,
-    R: tl.constexpr, N: tl.constexpr, KIND: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
-    MANY: tl.constexpr, SIGNED: tl.constexpr, MOMENTS: tl.constexpr, FAST: tl.constexpr,
+    x, rows, offsets, chunk_edges, piece_edges, sorted_columns, buffer, shared_row_sums, inverse_unit,
+    n_rows, columns, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, SUM_TYPE: tl.constexpr, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr,
+    INT64_ROWS: tl.constexpr, SIGNED: tl.constexpr, MOMENTS: tl.constexpr, FAST_LOG2: tl.constexpr,
 ):  # fmt: skip
-    """Add up the rows of a chunk, and each of them by itself.
+    """Sum a tile over the rows of its chunk, and over the columns for each row.
 
-    There is room for the least entry of each program, for what its sums lack to be too large, for two moments, for the
-    rows in each tile, unless these go to a place apart, and for the chunks.
+    `buffer` holds, one after another: for each program the least entry if below 0, the headroom (a negative number or
+    NaN if sums may be too large), and the two moments; the sums of rows, shape (tiles, n_rows), unless these go to
+    `shared_row_sums`; and the sums of chunks, shape (chunks, columns). Tiles are piece_edges of blocks of columns if
+    `piece_edges` is given.
     """
     program = tl.program_id(0)
-    columns = length_of(columns, UNIT, FAR)
+    columns = row_length(columns, UNIT, INT64_COLUMNS)
     programs = tl.num_programs(0).to(tl.int64)
-    spare = room + programs
-    moments = room + 2 * programs
-    if apart is None:
-        row_sums = room + 4 * programs
+    headroom = buffer + programs
+    moments = buffer + 2 * programs
+    if shared_row_sums is None:
+        row_sums = buffer + 4 * programs
         sums = row_sums + tl.cast(n_rows, tl.int64) * tiles
     else:
-        row_sums = apart
-        sums = room + 4 * programs
+        row_sums = shared_row_sums
+        sums = buffer + 4 * programs
     chunk = (program // tiles).to(tl.int64)
-    if pieces is not None:
-        tile, column, inside = piece_of(program, tiles, pieces, sorted_columns, N)
+    if piece_edges is not None:
+        tile, column, inside = piece_columns(program, tiles, piece_edges, sorted_columns, N)
     else:
-        tile, column, inside = tile_of(program, tiles, columns, N, FAR)
+        tile, column, inside = tile_columns(program, tiles, columns, N, INT64_COLUMNS)
     cols = column * step
-    first, last = places_of(cuts, chunk, MANY)
+    first, last = chunk_rows(chunk_edges, chunk, INT64_ROWS)
     total = tl.zeros([N], tl.float64)
-    low = tl.zeros([N], tl.float64 if KIND == 0 else tl.float32)
+    low = tl.zeros([N], tl.float64 if SUM_TYPE == 0 else tl.float32)
     logs = tl.zeros([N], tl.float64)
     squares = tl.zeros([N], tl.float64)
     later, later_there, ahead = load_rows(x, rows, offsets, first, last, cols, inside, stride, R, UNIT)
     for start in range(first, last, R):
         row, there, v = later, later_there, ahead
-        # the next rows are on their way while these are added up
+        # load the next rows while these are added
         later, later_there, ahead = load_rows(x, rows, offsets, start + R, last, cols, inside, stride, R, UNIT)
-        if KIND == 0:
+        if SUM_TYPE == 0:
             w = v.to(tl.float64)
-        elif KIND == 1:
+        elif SUM_TYPE == 1:
             w = v.to(tl.int32)
         else:
             w = v.to(tl.float32)
@@ -164,17 +187,17 @@ def sum_rows(
         if SIGNED:
             low = tl.minimum(low, tl.min(v, 0).to(low.dtype))
         if MOMENTS:
-            f = w.to(tl.float64) if KIND == 0 else w.to(tl.float32)
-            ratio = f * tl.load(per_unit).to(f.dtype)
-            log = tl.log2(tl.where(ratio > 0, ratio, 1.0)) if KIND == 0 else log2_of(ratio, FAST)
+            f = w.to(tl.float64) if SUM_TYPE == 0 else w.to(tl.float32)
+            ratio = f * tl.load(inverse_unit).to(f.dtype)
+            log = tl.log2(tl.where(ratio > 0, ratio, 1.0)) if SUM_TYPE == 0 else log2_of(ratio, FAST_LOG2)
             logs += tl.sum(f * log, 0).to(tl.float64)
             if MOMENTS == 2:
                 g = f.to(tl.float64)
                 squares += tl.sum(g * g, 0)
     tl.store(sums + chunk * columns + column, total, mask=inside)
-    tl.store(room + program, tl.min(low, 0).to(tl.float64))
-    # no entry is larger than this sum, nor the sum of a row than so many times that; and all is no number if one is
-    tl.store(spare + program, (1e35 if KIND == 2 else 1e290) - tl.sum(total, 0))
+    tl.store(buffer + program, tl.min(low, 0).to(tl.float64))
+    # entries are at most this sum, and row sums at most a multiple of it; it is NaN if an entry is
+    tl.store(headroom + program, (1e35 if SUM_TYPE == 2 else 1e290) - tl.sum(total, 0))
     if MOMENTS:
         tl.store(moments + program, tl.sum(logs, 0))
         tl.store(moments + programs + program, tl.sum(squares, 0))
@@ -182,7 +205,7 @@ def sum_rows(
 
 @triton.jit
 def add_chunks(table, ends, into, columns, tiles, G: tl.constexpr, N: tl.constexpr, LISTED: tl.constexpr):
-    """Add up the rows of each group, which lie one after another; without ends of groups, as many as are told."""
+    """Sum the rows of each group of a table: rows ends[g] to ends[g + 1] - 1 if LISTED, else the first `ends` rows."""
     program = tl.program_id(0).to(tl.int64)
     group = program // tiles
     column = program % tiles * N + tl.arange(0, N)
@@ -198,10 +221,13 @@ def add_chunks(table, ends, into, columns, tiles, G: tl.constexpr, N: tl.constex
 
 
 @triton.jit
-def fold(
-    table, into, places, ends, columns, pieces, stripes, longest, P: tl.constexpr, N: tl.constexpr
+def sum_pieces(
+    table, into, listed, ends, columns, pieces, stripes, longest, P: tl.constexpr, N: tl.constexpr
 ):  # fmt: skip
-    """Add up, in each row of a table, the columns of each piece, which are listed, or lie one after another."""
+    """Sum the columns of each piece, in each row of a table; a piece has at most `longest` columns.
+
+    The columns of piece p are listed[ends[p]:ends[p + 1]] if there is a list, else ends[p] to ends[p + 1] - 1.
+    """
     program = tl.program_id(0).to(tl.int64)
     row = program // stripes
     piece = program % stripes * P + tl.arange(0, P)
@@ -212,93 +238,98 @@ def fold(
     for start in range(0, longest, N):
         column = first[:, None] + start + tl.arange(0, N)[None, :]
         inside = column < last[:, None]
-        if places is not None:
-            column = tl.load(places + column, mask=inside, other=0).to(tl.int64)
+        if listed is not None:
+            column = tl.load(listed + column, mask=inside, other=0).to(tl.int64)
         total += tl.load(table + row * columns + column, mask=inside, other=0)
     tl.store(into + row * pieces + piece, tl.sum(total, 1), mask=there)
 
 
 @triton.jit
-def model_of(core, code_of, of_column, column, inside):
-    """Return a row of the model, but for its own weight: the entries of the columns' blocks times their weights."""
-    code = tl.load(code_of + column, mask=inside, other=0).to(tl.int64)
-    weight = tl.load(of_column + column, mask=inside, other=0).to(tl.float64)
-    return tl.load(core + code, mask=inside, other=0).to(tl.float64) * weight
+def model_row(core, group_of_column, column_weights, column, inside):
+    """Return a row of the model without its row weight: the core at the group of each column, times its weight."""
+    group = tl.load(group_of_column + column, mask=inside, other=0).to(tl.int64)
+    weight = tl.load(column_weights + column, mask=inside, other=0).to(tl.float64)
+    return tl.load(core + group, mask=inside, other=0).to(tl.float64) * weight
 
 
 @triton.jit
 def compare_rows(
-    x, rows, offsets, cuts, groups, core, code_of, of_column, weights, found, columns, codes, stride, step, scale,
-    tiles,
-    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr, MANY: tl.constexpr,
+    x, rows, offsets, chunk_edges, chunks, core, group_of_column, column_weights, row_weights, out,
+    columns, n_column_groups, stride, step, scale, tiles,
+    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr, INT64_ROWS: tl.constexpr,
     SIGNED: tl.constexpr,
 ):  # fmt: skip
-    """Add up the squares of tensor - model and of the tensor, over a scale."""
+    """Sum the squares of tensor - model and of the tensor, both times `scale`, and find the least entry if below 0."""
     program = tl.program_id(0)
-    columns = length_of(columns, UNIT, FAR)
+    columns = row_length(columns, UNIT, INT64_COLUMNS)
     chunk = (program // tiles).to(tl.int64)
-    _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
+    _tile, column, inside = tile_columns(program, tiles, columns, N, INT64_COLUMNS)
     cols = column * step
-    first, last = places_of(cuts, chunk, MANY)
-    group = tl.load(groups + 2 * chunk + 1)
-    model = model_of(core + group * codes, code_of, of_column, column, inside)
+    first, last = chunk_rows(chunk_edges, chunk, INT64_ROWS)
+    group = tl.load(chunks + 2 * chunk + 1)
+    model = model_row(core + group * n_column_groups, group_of_column, column_weights, column, inside)
     residual = tl.zeros([N], tl.float64)
     norm = tl.zeros([N], tl.float64)
     low = tl.zeros([N], tl.float64)
     for start in range(first, last, R):
         row, there, v = load_rows(x, rows, offsets, start, last, cols, inside, stride, R, UNIT)
         w = v.to(tl.float64) * tl.load(scale)
-        difference = w - tl.load(weights + row, mask=there, other=0)[:, None] * model[None, :]
+        difference = w - tl.load(row_weights + row, mask=there, other=0)[:, None] * model[None, :]
         residual += tl.sum(difference * difference, 0)
         norm += tl.sum(w * w, 0)
         if SIGNED:
             low = tl.minimum(low, tl.min(v, 0).to(tl.float64))
-    tl.store(found + program, tl.sum(residual, 0))
+    tl.store(out + program, tl.sum(residual, 0))
     programs = tl.num_programs(0).to(tl.int64)
-    tl.store(found + programs + program, tl.sum(norm, 0))
-    tl.store(found + 2 * programs + program, tl.min(low, 0))
+    tl.store(out + programs + program, tl.sum(norm, 0))
+    tl.store(out + 2 * programs + program, tl.min(low, 0))
 
 
 @triton.jit
-def spread_core(core, code_of, of_column, into, columns, codes, tiles, N: tl.constexpr):
-    """Write a row of the model for each group: the entry of a column's block times its weight."""
+def expand_core(core, group_of_column, column_weights, into, columns, n_column_groups, tiles, N: tl.constexpr):
+    """Write a table with a row of the model, without row weights, for each group of rows."""
     program = tl.program_id(0)
     group = (program // tiles).to(tl.int64)
     column = (program % tiles).to(tl.int64) * N + tl.arange(0, N)
     inside = column < columns
-    model = model_of(core + group * codes, code_of, of_column, column, inside)
+    model = model_row(core + group * n_column_groups, group_of_column, column_weights, column, inside)
     tl.store(into + group * columns + column, model, mask=inside)
 
 
 @triton.jit
 def write_rows(
-    out, offsets, group_of, table, core, code_of, of_column, weights, n_rows, columns, codes, stride, step, tiles,
-    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, FAR: tl.constexpr,
+    out, offsets, group_of, table, core, group_of_column, column_weights, row_weights,
+    n_rows, columns, n_column_groups, stride, step, tiles,
+    R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Write the model, in the order of memory: the weight of a row times its group's row of the table.
+    """Write the model in the order of memory: the weight of each row, times its group's row of the table.
 
-    Without a table, which may be too large, that row is made of the core.
+    Without a table, which may be too large, that row is computed from the core.
     """
     program = tl.program_id(0)
-    columns = length_of(columns, UNIT, FAR)
-    _tile, column, inside = tile_of(program, tiles, columns, N, FAR)
+    columns = row_length(columns, UNIT, INT64_COLUMNS)
+    _tile, column, inside = tile_columns(program, tiles, columns, N, INT64_COLUMNS)
     cols = column * step
     row = (program // tiles).to(tl.int64) * R + tl.arange(0, R)
     there = row < n_rows
-    begin = begin_of(row, there, offsets, stride, UNIT)
+    begin = row_starts(row, there, offsets, stride, UNIT)
     group = tl.load(group_of + row, mask=there, other=0).to(tl.int64)
     both = there[:, None] & inside[None, :]
     if table is not None:
         model = tl.load(table + group[:, None] * columns + column[None, :], mask=both, other=0)
     else:
-        model = model_of(core + group[:, None] * codes, code_of, of_column, column[None, :], inside[None, :])
-    values = tl.load(weights + row, mask=there, other=0)[:, None] * model
+        blocks = core + group[:, None] * n_column_groups
+        model = model_row(blocks, group_of_column, column_weights, column[None, :], inside[None, :])
+    values = tl.load(row_weights + row, mask=there, other=0)[:, None] * model
     tl.store(out + begin[:, None] + cols[None, :], values.to(out.dtype.element_ty), mask=both, cache_modifier=".cs")
 
 
 @triton.jit
-def descend(targets, gram, rows, found, rank, sweeps, tolerance, N: tl.constexpr):
-    """Lower a row's a G a / 2 - a m over a >= 0, entry after entry, each to its exact minimum."""
+def coordinate_descent(targets, gram, rows, out, rank, sweeps, tolerance, N: tl.constexpr):
+    """Minimise a N a / 2 - a m over a >= 0 for one row a, by coordinate descent.
+
+    See `kernels.cpu.updates.descend_rows`.
+    """
     begin = tl.program_id(0).to(tl.int64) * rank
     column = tl.arange(0, N)
     inside = column < rank
@@ -307,7 +338,7 @@ def descend(targets, gram, rows, found, rank, sweeps, tolerance, N: tl.constexpr
     pivot = tl.load(gram + column * rank + column, mask=inside, other=0.0)
     usable = pivot > 2.0**-1022
     inverse = tl.where(usable, 1.0 / tl.where(usable, pivot, 1.0), 0.0)
-    for j in range(rank):  # the row is not in motion yet: its entries are those in memory
+    for j in range(rank):  # so far the row is as in memory
         slope -= tl.load(gram + j * rank + column, mask=inside, other=0.0) * tl.load(rows + begin + j)
     sweep = 0
     norm = tl.sum(row, 0) * 0.0
@@ -315,7 +346,7 @@ def descend(targets, gram, rows, found, rank, sweeps, tolerance, N: tl.constexpr
     while (sweep < sweeps) & (change > tolerance * norm):
         changes = row * 0.0
         for j in range(rank):
-            # for all entries, since it costs no more; it holds for the one that is next, which all then have
+            # compute the step of every entry, which costs no more, and gather that of entry j
             step = tl.where(usable, tl.maximum(slope * inverse, -row), 0.0)
             by = tl.gather(step, column * 0 + j, 0)
             row = tl.where(column == j, row + by, row)
@@ -324,4 +355,4 @@ def descend(targets, gram, rows, found, rank, sweeps, tolerance, N: tl.constexpr
         change = tl.sum(changes, 0)
         norm = tl.sum(row * row, 0)
         sweep += 1
-    tl.store(found + begin + column, tl.maximum(row, 0.0), mask=inside)
+    tl.store(out + begin + column, tl.maximum(row, 0.0), mask=inside)

@@ -1,4 +1,4 @@
-"""The passes over tensors in the memory of a GPU: each reads or writes every entry once."""
+"""The passes over tensors in GPU memory: each reads or writes every entry once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 import triton
 
 from tucket.base.partition import Partition
-from tucket.kernels.gpu.found import SINGLE, WIDE, Found, fold_blocks, kind_of, tile_of
-from tucket.kernels.gpu.loops import compare_rows, descend, spread_core, write_rows
-from tucket.kernels.gpu.plan import ROOM, Plan, plan_of
-from tucket.kernels.sums import CLOSE, Sums
+from tucket.kernels.gpu.layout import PASS_ROWS, TABLE_ENTRIES, Layout, RowView, layout_of
+from tucket.kernels.gpu.loops import compare_rows, coordinate_descent, expand_core, write_rows
+from tucket.kernels.gpu.sums import FLOAT32, FLOAT64, DeviceSums, choose_tile, sum_blocks, sum_type_of
+from tucket.kernels.sums import KL_RECHECK, Sums
 
 __all__ = [
     "block_sums",
@@ -24,40 +24,55 @@ __all__ = [
     "divergence",
     "divergence_of",
     "on_device_of",
+    "piece_entries",
     "project",
     "residual",
     "write",
 ]
 
+PIECE_ENTRIES = 1 << 33
+"""Entries that are read at a time at most, so that what is held beside them stays small: about a number per row."""
 
-TINY, HUGE = 2.0**-90, 2.0**127
-"""Mean of entries, as they are or in their unit, below which so many may be too small for float32 that it is felt;
-and their total in that unit from which one of them may be too large for it."""
+TINY_MEAN, HUGE_TOTAL = 2.0**-90, 2.0**127
+"""Mean entry, with or without the unit, below which many entries may be too small for float32; and total in the unit
+from which an entry may be too large for it."""
 
 
-def block_sums(tensor: torch.Tensor, partition: Partition, unit: float | None) -> Sums:
-    """Read the tensor once, for its block sums and marginals, and for its moments if given a unit."""
-    tensor = _bytes(tensor)
-    kind = kind_of(tensor.dtype)
+def block_sums(
+    tensor: torch.Tensor,
+    partition: Partition,
+    unit: float | None = None,
+    workers: int = 1,  # noqa: ARG001
+) -> Sums:
+    """Read the tensor once, for block sums and marginals, and for moments if given a unit."""
+    tensor = _view_bools_as_bytes(tensor)
+    sum_type = sum_type_of(tensor.dtype)
     with on_device_of(tensor):
-        sums = _sum(tensor, partition, unit, kind)
-        # perhaps a row or a logarithm was too much for float32, or too little
-        if (kind == SINGLE and not _is_finite(sums)) or (kind != WIDE and _is_too_rough(sums, unit)):
-            sums = _sum(tensor, partition, unit, WIDE)
+        sums = _sum(tensor, partition, unit, sum_type)
+        # read the tensor again if float32 overflowed, or gave too few digits
+        if (sum_type == FLOAT32 and not _is_finite(sums)) or (sum_type != FLOAT64 and _is_too_vague(sums, unit)):
+            sums = _sum(tensor, partition, unit, FLOAT64)
     return sums
 
 
-def _is_too_rough(sums: Sums, unit: float | None) -> bool:
-    """Say whether the modes of a tensor know hardly anything of each other, by moments in a unit, or it is all tiny."""
+def piece_entries(tensor: torch.Tensor) -> int:
+    """Return how many entries are read at a time, so that sums of their rows have room beside the tensor."""
+    if tensor.numel() <= PASS_ROWS * (tensor.shape[-1] if tensor.is_contiguous() else 1):
+        return PIECE_ENTRIES
+    return min(PIECE_ENTRIES, PASS_ROWS * RowView.of(tensor.shape, tensor.stride()).columns)
+
+
+def _is_too_vague(sums: Sums, unit: float | None) -> bool:
+    """Say whether float32 gave too few digits: entries are tiny or huge, or the total correlation is small."""
     total = float(sums.core.sum())
     if sums.moments is None or unit is None or not 0 < total < math.inf:
         return False
     count = math.prod(len(marginal) for marginal in sums.marginals)
-    if total < TINY * max(1.0, unit) * count or total / HUGE >= unit:
+    if total < TINY_MEAN * max(1.0, unit) * count or total / HUGE_TOTAL >= unit:
         return True
     shares = (marginal[marginal > 0] / total for marginal in sums.marginals)
-    apart = sum(float(share @ np.log(share)) for share in shares)
-    return sums.moments.v_log_v / total - math.log(total / unit) - apart < CLOSE
+    independent = sum(float(share @ np.log(share)) for share in shares)
+    return sums.moments.v_log_v / total - math.log(total / unit) - independent < KL_RECHECK
 
 
 def _is_finite(sums: Sums) -> bool:
@@ -67,104 +82,103 @@ def _is_finite(sums: Sums) -> bool:
 
 
 def on_device_of(tensor: torch.Tensor) -> AbstractContextManager[object]:
-    """Launch kernels on the device of a tensor, which need not be the current one."""
-    is_here = not tensor.is_cuda or tensor.device.index == torch.cuda.current_device()
-    return nullcontext() if is_here else torch.cuda.device(tensor.device)
+    """Return a context in which the device of a tensor is the current one."""
+    is_current = not tensor.is_cuda or tensor.device.index == torch.cuda.current_device()
+    return nullcontext() if is_current else torch.cuda.device(tensor.device)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return truth values as the bytes that they are."""
+def _view_bools_as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
-def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, kind: int) -> Sums:
-    """Sum on the device, and bring all to the host at once."""
-    per_unit = None if unit is None else _number(1.0 / unit, tensor.device)
-    return Found(tensor, plan_of(tensor, partition), kind, per_unit, 2).to_sums()
+def _sum(tensor: torch.Tensor, partition: Partition, unit: float | None, sum_type: int) -> Sums:
+    inverse_unit = None if unit is None else _float64_scalar(1.0 / unit, tensor.device)
+    return DeviceSums(tensor, layout_of(tensor, partition), sum_type, inverse_unit, 2).to_sums()
 
 
 def divergence_of(
     tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor]
 ) -> float | None:
-    """Return the divergence of a tensor from a model; None if the tensor is not fit for that, or sums are too large."""
-    for kind in (kind_of(tensor.dtype), WIDE):
-        found, low, total, in_unit = divergence(tensor, partition, core, weights, kind).tolist()
-        is_rough = found < CLOSE * total or total < TINY * tensor.numel() or in_unit >= HUGE
-        if kind == WIDE or low < 0 or not is_rough:
+    """Return the divergence of a tensor from a model, or None if an entry is bad or a sum is too large."""
+    for sum_type in (sum_type_of(tensor.dtype), FLOAT64):
+        found, low, total, scaled_total = divergence(tensor, partition, core, weights, sum_type).tolist()
+        is_small = found < KL_RECHECK * total or total < TINY_MEAN * tensor.numel()
+        if sum_type == FLOAT64 or low < 0 or not (is_small or scaled_total >= HUGE_TOTAL):
             break
     return max(0.0, found) if math.isfinite(found) and low >= 0 else None
 
 
 def divergence(
-    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor], kind: int
+    tensor: torch.Tensor, partition: Partition, core: torch.Tensor, weights: Sequence[torch.Tensor], sum_type: int
 ) -> torch.Tensor:
-    """Set the divergence of a tensor from a model under way: that, the least entry if below 0, and the total.
+    """Return four numbers on the device, without waiting for them.
 
-    Then the total in a unit of the size of the model's entries.
+    These are the divergence of a tensor from a model, the least entry of the tensor if below 0, its total, and its
+    total in a unit near the mean entry of the model.
     """
-    tensor = _bytes(tensor)
+    tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
-        # logarithms of entries in a unit of their own size are small, and so is what rounding does to them
+        # a unit near the entries keeps logarithms small, and so are their rounding errors
         size = torch.frexp(core.sum(dtype=torch.float64)).exponent - round(math.log2(tensor.numel()))
-        per_unit = torch.exp2(-size.double().clamp(min=-1022)).reshape(1)
-        plan = plan_of(tensor, partition)
-        found, order = Found(tensor, plan, kind, per_unit, 1), plan.seen.order
+        inverse_unit = torch.exp2(-size.double().clamp(min=-1022)).reshape(1)
+        layout = layout_of(tensor, partition)
+        found, order = DeviceSums(tensor, layout, sum_type, inverse_unit, 1), layout.view.order
         total, vectors = core.permute(order).double(), [weights[mode].double() for mode in order]
-        sums, parts = found.packed[: found.ends[0]].reshape(total.shape), [*found.marginals]
-        logs = [torch.xlogy(sums, total * per_unit), *map(torch.xlogy, parts, vectors)]
-        for mass in reversed(fold_blocks(torch.cat(vectors)[None], plan.members).split(total.shape)):
+        sums, marginals = found.packed[: found.ends[0]].reshape(total.shape), [*found.marginals]
+        logs = [torch.xlogy(sums, total * inverse_unit), *map(torch.xlogy, marginals, vectors)]
+        for mass in reversed(sum_blocks(torch.cat(vectors)[None], layout.mode_indices).split(total.shape)):
             total = (total * mass).sum(-1)
-        low, moment = found.checked[0], found.packed[-2]
+        low, moment = found.checks[0], found.packed[-2]
         mass = sums.sum()
         rest = total - mass - torch.stack([each.sum() for each in logs]).sum()
-        return torch.stack((moment * math.log(2.0) + rest, low, mass, mass * per_unit[0]))
+        return torch.stack((moment * math.log(2.0) + rest, low, mass, mass * inverse_unit[0]))
 
 
-def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], Found]:
-    """Return the core and the weights of the projection, on the device, and the sums that they are made of.
+def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], DeviceSums]:
+    """Return the core and weights of the projection and the sums they come from, on the device.
 
-    All is under way then, and nothing is waited for.
+    The host does not wait for any of them.
     """
-    tensor = _bytes(tensor)
+    tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
-        plan = plan_of(tensor, partition)
-        found = Found(tensor, plan, kind_of(tensor.dtype), watched=True)
-        core = found.core()
-        of_modes = found.packed[found.ends[0] : found.ends[-2]]
-        masses = fold_blocks(of_modes[None], plan.members)[plan.members.group_of]
-        weights = torch.nan_to_num(of_modes / masses, nan=0.0)  # where there is no mass
-        by_mode = weights.split(plan.seen.shape)
-        return core, [by_mode[place] for place in plan.back], found
+        layout = layout_of(tensor, partition)
+        sums = DeviceSums(tensor, layout, sum_type_of(tensor.dtype), send_checks=True)
+        core = sums.core()
+        marginals = sums.packed[sums.ends[0] : sums.ends[-2]]
+        masses = sum_blocks(marginals[None], layout.mode_indices)[layout.mode_indices.group_of]
+        weights = torch.nan_to_num(marginals / masses, nan=0.0)  # 0 / 0 in blocks without mass
+        by_mode = weights.split(layout.view.shape)
+        return core, [by_mode[position] for position in layout.back], sums
 
 
 def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
-    """Return the block sums, on the device; None if they are not fit for use."""
-    tensor = _bytes(tensor)
+    """Return the block sums on the device, or None if an entry is bad or a sum is too large."""
+    tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
-        found = Found(tensor, plan_of(tensor, partition), kind_of(tensor.dtype), watched=True)
-        return found.core() if found.is_fine() else None
+        sums = DeviceSums(tensor, layout_of(tensor, partition), sum_type_of(tensor.dtype), send_checks=True)
+        return sums.core() if sums.is_fine() else None
 
 
-def _number(value: float, device: torch.device) -> torch.Tensor:
-    """Return a number of float64 for a kernel, to which a plain one would go as float32."""
+def _float64_scalar(value: float, device: torch.device) -> torch.Tensor:
+    """Return a float64 number for a kernel; Triton passes a Python float as float32."""
     return torch.full((1,), value, dtype=torch.float64, device=device)
 
 
-def _vectors(plan: Plan, core: Any, weights: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
-    """Return the core in the order of memory, the block and the weight of each column, and the weight of each row."""
-    order, split = plan.seen.order, plan.seen.split
-    turned = _tensor(core, device).permute(order).contiguous()
-    by_mode = [_tensor(weights[mode], device) for mode in order]
-    of_rows = _product(by_mode[:split]) if split else torch.ones(1, dtype=torch.float64, device=device)
-    return [turned, plan.columns.group_of, _product(by_mode[split:]), of_rows]
+def _model_arguments(layout: Layout, core: Any, weights: Sequence[Any], device: torch.device) -> list[torch.Tensor]:
+    """Return the core in the order of memory, the group and the weight of each column, and the weight of each row."""
+    order, split = layout.view.order, layout.view.split
+    core = _to_device(core, device).permute(order).contiguous()
+    by_mode = [_to_device(weights[mode], device) for mode in order]
+    row_weights = _product(by_mode[:split]) if split else torch.ones(1, dtype=torch.float64, device=device)
+    return [core, layout.columns.group_of, _product(by_mode[split:]), row_weights]
 
 
-def _tensor(array: Any, device: torch.device) -> torch.Tensor:
+def _to_device(array: Any, device: torch.device) -> torch.Tensor:
     return array.contiguous() if torch.is_tensor(array) else torch.from_numpy(np.array(array)).to(device)
 
 
 def _product(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the products of the entries of vectors, in float64, flat."""
+    """Return the outer product of vectors, flat, in float64."""
     product = vectors[0]
     for vector in vectors[1:]:
         product = (product.double()[:, None] * vector).reshape(-1)
@@ -172,55 +186,67 @@ def _product(vectors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def residual(
-    tensor: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any], scale: float = 1.0
+    tensor: torch.Tensor,
+    core: Any,
+    partition: Partition,
+    weights: Sequence[Any],
+    scale: float = 1.0,
+    workers: int = 1,  # noqa: ARG001
 ) -> tuple[float, float, bool]:
-    """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
-    tensor = _bytes(tensor)
+    """Return the sums of squares of tensor - model and tensor, divided by `scale`, and whether an entry is negative."""
+    tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
-        plan, device = plan_of(tensor, partition), tensor.device
-        seen, rows, tile = plan.seen, plan.rows, tile_of(plan.seen.columns, plan.rows.longest, (4, 512, 2))
-        tiles = -(-seen.columns // tile["N"])
-        found = torch.empty((3, rows.n_chunks * tiles), dtype=torch.float64, device=device)
-        compare_rows[(found.shape[1],)](
-            tensor, rows.sorted, plan.offsets, rows.cuts, rows.groups,
-            *_vectors(plan, core / scale, weights, device), found, seen.columns // seen.unit, plan.columns.n_groups,
-            seen.stride, seen.step, _number(1.0 / scale, device), tiles,
-            UNIT=seen.unit, FAR=seen.far, MANY=rows.many, SIGNED=tensor.dtype.is_signed, **tile,
+        layout, device = layout_of(tensor, partition), tensor.device
+        view, rows, tile = layout.view, layout.rows, choose_tile(layout.view.columns, layout.rows.longest, (4, 512, 2))
+        tiles = -(-view.columns // tile["N"])
+        out = torch.empty((3, rows.n_chunks * tiles), dtype=torch.float64, device=device)
+        compare_rows[(out.shape[1],)](
+            tensor, rows.sorted, layout.offsets, rows.chunk_edges, rows.chunks,
+            *_model_arguments(layout, core / scale, weights, device), out, view.columns // view.unit,
+            layout.columns.n_groups, view.stride, view.step, _float64_scalar(1.0 / scale, device), tiles,
+            UNIT=view.unit, INT64_COLUMNS=view.int64_columns, INT64_ROWS=rows.int64, SIGNED=tensor.dtype.is_signed,
+            **tile,
         )  # fmt: skip
-        difference, norm, low = torch.cat([found[:2].sum(1), found[2].amin(0, True)]).tolist()
+        difference, norm, low = torch.cat([out[:2].sum(1), out[2].amin(0, True)]).tolist()
         return difference, norm, low < 0
 
 
-def write(out: torch.Tensor, core: Any, partition: Partition, weights: Sequence[Any]) -> None:
-    """Write the tensor of a block model to an array."""
+def write(
+    out: torch.Tensor,
+    core: Any,
+    partition: Partition,
+    weights: Sequence[Any],
+    workers: int = 1,  # noqa: ARG001
+) -> None:
+    """Write the tensor of a block model to `out`."""
     with on_device_of(out):
-        plan = plan_of(out, partition)
-        seen, rows, tile = plan.seen, plan.rows, tile_of(plan.seen.columns, plan.rows.count, (4, 1024, 2))
-        tiles = -(-seen.columns // tile["N"])
-        *parts, of_rows = _vectors(plan, core, weights, out.device)
-        codes, table = plan.columns.n_groups, None
-        if rows.n_groups * seen.columns <= ROOM:
-            table = torch.empty((rows.n_groups, seen.columns), dtype=torch.float64, device=out.device)
-            stripes = -(-seen.columns // 512)
-            spread_core[(rows.n_groups * stripes,)](*parts, table, seen.columns, codes, stripes, N=512)
-            parts = [None, None, None]
+        layout = layout_of(out, partition)
+        view, rows, tile = layout.view, layout.rows, choose_tile(layout.view.columns, layout.rows.count, (4, 1024, 2))
+        tiles = -(-view.columns // tile["N"])
+        *model, row_weights = _model_arguments(layout, core, weights, out.device)
+        n_column_groups, table = layout.columns.n_groups, None
+        if rows.n_groups * view.columns <= TABLE_ENTRIES:
+            table = torch.empty((rows.n_groups, view.columns), dtype=torch.float64, device=out.device)
+            stripes = -(-view.columns // 512)
+            expand_core[(rows.n_groups * stripes,)](*model, table, view.columns, n_column_groups, stripes, N=512)
+            model = [None, None, None]
         write_rows[(-(-rows.count // tile["R"]) * tiles,)](
-            out, plan.offsets, rows.group_of, table, *parts, of_rows, rows.count,
-            seen.columns // seen.unit, codes, seen.stride, seen.step, tiles,
-            UNIT=seen.unit, FAR=seen.far, **tile,
+            out, layout.offsets, rows.group_of, table, *model, row_weights, rows.count,
+            view.columns // view.unit, n_column_groups, view.stride, view.step, tiles,
+            UNIT=view.unit, INT64_COLUMNS=view.int64_columns, **tile,
         )  # fmt: skip
 
 
 def descend_rows(
     targets: torch.Tensor, gram: torch.Tensor, rows: torch.Tensor, sweeps: int, tolerance: float
 ) -> torch.Tensor:
-    """Lower each row's a N a / 2 - a m over a >= 0, entry after entry: see the compiled loop of the host."""
+    """Minimise a N a / 2 - a m over a >= 0 for each row a: see `kernels.cpu.updates.descend_rows`."""
     count, rank = rows.shape
     width = triton.next_power_of_2(rank)
-    found = torch.empty((count, rank), dtype=torch.float64, device=rows.device)
+    out = torch.empty((count, rank), dtype=torch.float64, device=rows.device)
     with on_device_of(rows):
-        descend[(count,)](
-            targets.contiguous(), gram.contiguous(), rows.contiguous(), found, rank, sweeps,
+        coordinate_descent[(count,)](
+            targets.contiguous(), gram.contiguous(), rows.contiguous(), out, rank, sweeps,
             tolerance, N=width, num_warps=min(8, max(1, width // 128)),
         )  # fmt: skip
-    return found
+    return out

@@ -1,4 +1,4 @@
-"""Work on a GPU that is done again and again: recorded once, and played back from then on."""
+"""Work that a GPU repeats often: recorded once as a CUDA graph, and replayed from then on."""
 
 from __future__ import annotations
 
@@ -19,93 +19,95 @@ _recording = Lock()
 
 
 class Recorded:
-    """A function from arrays to arrays that looks at none of them: recorded at its second call, then played back.
+    """A function of arrays that never reads a value on the host: recorded at its second call, and then replayed.
 
-    Hundreds of small kernels then start as one, and the host is no longer what they wait for. Where that fails it is
-    tried again at the fourth call, the eighth, and so on.
+    One call then starts hundreds of small kernels, so that the device does not wait for the host. If recording fails,
+    it is tried again at the fourth call, the eighth, and so on.
     """
 
     def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
         self.work, self.calls = work, 0
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.given: Sequence[torch.Tensor] = ()
+        self.inputs: Sequence[torch.Tensor] = ()
 
     @property
     def size(self) -> int:
-        """Entries of the arrays that it keeps to be played back with."""
-        return sum(array.numel() for array in self.given)
+        """Entries of the arrays that the recording reads from."""
+        return sum(array.numel() for array in self.inputs)
 
     def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Do the work."""
+        """Do the work, by a replay if there is a recording."""
         self.calls += 1
         with on_device_of(arrays[0]):
             is_due = self.graph is None and self.calls > 1 and self.calls.bit_count() == 1
             if is_due and arrays[0].is_cuda:
-                with suppress(RuntimeError), _recording:  # such as too little memory: then it goes on as it did
+                with suppress(RuntimeError), _recording:  # such as too little memory: continue without
                     self.graph = self._record(arrays)
             if self.graph is None:
                 return self.work(*arrays)
-            for held, array in zip(self.given, arrays, strict=True):
+            for held, array in zip(self.inputs, arrays, strict=True):
                 held.copy_(array)
             self.graph.replay()
-            return [array.clone() for array in self.found]
+            return [array.clone() for array in self.outputs]
 
     def _record(self, arrays: Sequence[torch.Tensor]) -> torch.cuda.CUDAGraph:
-        here, aside, pool = torch.cuda.current_stream(), *_studio(arrays[0].device)
-        with torch.inference_mode(False), torch.no_grad():  # it may be played back in another mode than this
-            given, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
-            aside.wait_stream(here)
-            with torch.cuda.stream(aside), _capturing(graph, pool):
-                found = self.work(*given)
-            here.wait_stream(aside)
-        self.given, self.found = given, found
+        current, stream, pool = torch.cuda.current_stream(), *_recording_stream(arrays[0].device)
+        # a replay may happen in another mode than the recording
+        with torch.inference_mode(False), torch.no_grad():
+            inputs, graph = [array.clone() for array in arrays], torch.cuda.CUDAGraph()
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream), _capturing(graph, pool):
+                outputs = self.work(*inputs)
+            current.wait_stream(stream)
+        self.inputs, self.outputs = inputs, outputs
         return graph
 
 
-KEPT, ENTRIES = 16, 1 << 24
-"""Recordings that a thread keeps, and entries of all arrays that they keep."""
+KEPT_RECORDINGS, KEPT_ENTRIES = 16, 1 << 24
+"""Recordings that a thread keeps for reuse, and entries of all arrays that they read from."""
 
 _kept = local()
 
 
 def recording_of(
-    work: Callable[..., Sequence[torch.Tensor]], known: tuple[Hashable, ...], *arrays: torch.Tensor
+    work: Callable[..., Sequence[torch.Tensor]], fixed: tuple[Hashable, ...], *arrays: torch.Tensor
 ) -> Sequence[torch.Tensor]:
-    """Do some work on arrays, as this thread has recorded it, if it has done it on others of their kind before.
+    """Return work(*fixed, *arrays), by a replay if this thread did the same work on arrays of the same kind before.
 
-    Nothing may be under way on another stream that was played back here: whoever looks at results has waited for them.
+    No earlier replay of this thread may still run on another stream; it does not if its results have been read.
     """
     recordings: dict[Any, Recorded] = _kept.__dict__.setdefault("recordings", {})
-    key = work, known, *((array.shape, array.stride(), array.dtype, array.device) for array in arrays)
-    found = recordings.pop(key, None) or Recorded(partial(work, *known))
-    recordings[key] = found  # the last that was used comes last
-    results = found(*arrays)
-    while len(recordings) > KEPT or sum(each.size for each in recordings.values()) > ENTRIES:
+    key = work, fixed, *((array.shape, array.stride(), array.dtype, array.device) for array in arrays)
+    recorded = recordings.pop(key, None) or Recorded(partial(work, *fixed))
+    recordings[key] = recorded  # the most recently used comes last
+    results = recorded(*arrays)
+    while len(recordings) > KEPT_RECORDINGS or sum(each.size for each in recordings.values()) > KEPT_ENTRIES:
         recordings.pop(next(iter(recordings)))
     return results
 
 
-_studios = local()
+_streams = local()
 
 
-def _studio(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
-    """Return a stream to record on, and the memory that all recordings of a thread share: each begins from its own.
+def _recording_stream(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
+    """Return a stream to record on, and a memory pool that all recordings of a thread share.
 
-    A recording of nothing keeps that memory; without it every recording would leave some behind.
+    Sharing is safe because each replay starts from inputs of its own, and its outputs are copied. An empty recording
+    keeps the pool alive; without it, every recording would leave some memory behind.
     """
-    known = _studios.__dict__.setdefault("known", {})
-    if device not in known:
-        aside, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
-        with torch.cuda.stream(aside), _capturing(keeper):
+    streams = _streams.__dict__.setdefault("streams", {})
+    if device not in streams:
+        stream, keeper = torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream), _capturing(keeper):
             torch.zeros(1, device=device)
-        known[device] = aside, keeper
-    aside, keeper = known[device]
-    return aside, keeper.pool()
+        streams[device] = stream, keeper
+    stream, keeper = streams[device]
+    return stream, keeper.pool()
 
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, *pool: Any) -> Iterator[None]:
-    """Record what is done meanwhile, when nothing of the device's may be freed."""
+    """Record the work of a block; garbage collection is off, since no device memory may be freed meanwhile."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

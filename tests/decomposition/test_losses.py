@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 import oracles
 from strategies import tensors
+from tucket.decomposition.data import DenseData
 from tucket.decomposition.data import dense as pieces
-from tucket.decomposition.data.dense import Data
-from tucket.decomposition.losses.kl import Divergence, to_mixture
+from tucket.decomposition.losses.kl import Divergence
 from tucket.decomposition.losses.ls import LeastSquares
-from tucket.decomposition.losses.published import divergence_updates, least_squares_updates
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
+from tucket.kernels.algebra import to_mixture
 
 Model = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
 
@@ -30,7 +30,7 @@ Model = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
 )
 def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut even the small tensors of these tests into pieces."""
-    for name, size in zip(("PIECE", "HELD", "SHARE"), request.param):
+    for name, size in zip(("PIECE_ENTRIES", "HELD_SUMS", "THREAD_ENTRIES"), request.param):
         monkeypatch.setattr(pieces, name, size)
 
 
@@ -46,15 +46,15 @@ def models(draw: st.DrawFn, shape: tuple[int, ...], zeros: bool = True) -> Model
 
 
 @st.composite
-def problems(draw: st.DrawFn, zeros: bool = True) -> tuple[NDArray[Any], Data, Model]:
+def problems(draw: st.DrawFn, zeros: bool = True) -> tuple[NDArray[Any], DenseData, Model]:
     x = draw(tensors(max_dims=4))
     scale = draw(st.sampled_from([1.0, 0.25]))
-    return x.astype(np.float64) * scale, Data(x, scale, draw(st.integers(1, 3))), draw(models(x.shape, zeros))
+    return x.astype(np.float64) * scale, DenseData(x, scale, draw(st.integers(1, 3))), draw(models(x.shape, zeros))
 
 
 @settings(max_examples=40)
 @given(problems(), st.data())
-def test_contraction(problem: tuple[NDArray[Any], Data, Model], choice: st.DataObject) -> None:
+def test_contraction(problem: tuple[NDArray[Any], DenseData, Model], choice: st.DataObject) -> None:
     x, data, (_, factors) = problem
     modes = choice.draw(st.sets(st.integers(0, x.ndim - 1)))
     expected = x
@@ -71,7 +71,7 @@ def test_contraction(problem: tuple[NDArray[Any], Data, Model], choice: st.DataO
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_slopes_are_derivatives(problem: tuple[NDArray[Any], Data, Model]) -> None:
+def test_slopes_are_derivatives(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
     x, data, (core, factors) = problem
     q = oracles.expand(core, factors)
     by_core, by_factors, divergence = Divergence(data, float(x.sum())).slopes(core, factors)
@@ -85,7 +85,7 @@ def test_slopes_are_derivatives(problem: tuple[NDArray[Any], Data, Model]) -> No
 @settings(max_examples=40)
 @given(problems())
 def test_a_model_without_mass_where_the_tensor_has_some_is_infinitely_far(
-    problem: tuple[NDArray[Any], Data, Model],
+    problem: tuple[NDArray[Any], DenseData, Model],
 ) -> None:
     x, data, (core, factors) = problem
     q = oracles.expand(core, factors)
@@ -95,7 +95,9 @@ def test_a_model_without_mass_where_the_tensor_has_some_is_infinitely_far(
 
 @settings(max_examples=40)
 @given(problems(), st.booleans())
-def test_least_squares_never_rise_and_tell_the_truth(problem: tuple[NDArray[Any], Data, Model], weighted: bool) -> None:
+def test_least_squares_never_rise_and_tell_the_truth(
+    problem: tuple[NDArray[Any], DenseData, Model], weighted: bool
+) -> None:
     x, data, model = problem
     rng = np.random.default_rng(x.size)
     metric = [np.asarray(rng.random(size)) if weighted else np.ones(size) for size in x.shape]
@@ -103,7 +105,7 @@ def test_least_squares_never_rise_and_tell_the_truth(problem: tuple[NDArray[Any]
     squares = LeastSquares(data, metric)
     slack = 1e-9 * (1 + squares.norm)
     before = float(np.square(x * weights - oracles.expand(*model)).sum())
-    for core, factors, distance in itertools.islice(squares.descend(*model), 8):
+    for core, factors, distance in itertools.islice(squares.descend(model), 8):
         assert core.min() >= 0
         assert all(factor.min() >= 0 for factor in factors)
         assert distance <= before + slack
@@ -113,14 +115,14 @@ def test_least_squares_never_rise_and_tell_the_truth(problem: tuple[NDArray[Any]
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[Any], Data, Model]) -> None:
+def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
     x, data, model = problem
     total = float(x.sum())
     if total == 0:
         return
     mixture = to_mixture(*model)
     np.testing.assert_allclose(oracles.expand(*mixture), oracles.expand(*model), atol=1e-12)
-    before, steps = np.inf, Divergence(data, total).descend(*mixture)
+    before, steps = np.inf, Divergence(data, total).descend(mixture)
     for step, (core, factors, divergence) in enumerate(itertools.islice(steps, 12)):
         assert divergence <= before
         q = oracles.expand(core, factors)
@@ -131,18 +133,18 @@ def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[A
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_published_updates_never_raise_their_loss(problem: tuple[NDArray[Any], Data, Model]) -> None:
+def test_published_updates_never_raise_their_loss(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
     x, data, (core, factors) = problem
     squares = LeastSquares(data, [np.ones(size) for size in x.shape])
     before = float(np.square(x - oracles.expand(core, factors)).sum())
-    for found, parts, distance in itertools.islice(least_squares_updates(squares, core, factors), 4):
+    for found, parts, distance in itertools.islice(squares.published((core, factors)), 4):
         assert distance <= before * (1 + 1e-9) + 1e-6
         before = float(np.square(x - oracles.expand(found, parts)).sum())
         assert distance == pytest.approx(before, rel=1e-6, abs=1e-6)
     if x.sum() > 0:
         least = oracles.kl(x, oracles.expand(core, factors))
         for found, parts, divergence in itertools.islice(
-            divergence_updates(Divergence(data, float(x.sum())), core, factors), 4
+            Divergence(data, float(x.sum())).published((core, factors)), 4
         ):
             assert divergence <= least * (1 + 1e-9) + 1e-6
             least = oracles.kl(x, oracles.expand(found, parts))
@@ -156,9 +158,9 @@ def test_the_nearest_core_is_the_best() -> None:
     x = rng.random((6, 7, 5))
     grams = [factor.T @ factor for factor in factors]
     multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
-    target = Data(x).contract(dict(enumerate(factors)))
+    target = DenseData(x).contract(dict(enumerate(factors)))
     core, objective = nearest(target, multiply, bound, np.ones((2, 3, 2)), 20_000)
-    gradient = Data(oracles.expand(core, factors)).contract(dict(enumerate(factors))) - target
+    gradient = DenseData(oracles.expand(core, factors)).contract(dict(enumerate(factors))) - target
     assert np.abs(gradient[core > 0]).max() < 1e-6
     assert gradient.min() > -1e-6
     assert (core == 0).any()

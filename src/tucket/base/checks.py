@@ -1,0 +1,221 @@
+"""Checks of arguments: each error says which argument or mode, what came, and what would do."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = [
+    "Rank",
+    "as_index",
+    "bad_value",
+    "check_count",
+    "check_dtype",
+    "check_mode_rank",
+    "check_number",
+    "check_rank",
+    "check_real",
+    "check_rng",
+    "check_shape",
+    "check_shape_match",
+    "check_sizes",
+    "choose",
+    "frozen",
+    "in_mode",
+    "listed",
+    "one_per_mode",
+    "rank_per_mode",
+    "seal",
+]
+
+Choice = TypeVar("Choice")
+Made = TypeVar("Made")
+
+Rank = SupportsIndex | Sequence[SupportsIndex | None]
+"""An int for all modes, or one per mode with None where a mode is left whole."""
+
+
+def as_index(value: Any) -> int | None:
+    """Return an integer of any library as an int; None for everything else, and for a bool."""
+    if isinstance(value, (bool, np.bool)) or "bool" in str(getattr(value, "dtype", "")):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def check_count(value: object, name: str) -> int:
+    """Return an int from 1."""
+    count = as_index(value)
+    if count is None or count < 1:
+        raise ValueError(f"{name}: got {value!r}; give an int from 1")
+    return count
+
+
+def check_number(value: Any, name: str, what: str = "a number", least: float | None = None) -> float:
+    """Return a number above 0, or from `least`."""
+    is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not is_number or not (value > 0 if least is None else value >= least):
+        bound = "above 0, or None" if least is None else f"from {least:g}"
+        raise ValueError(f"{name}: got {value!r}; give {what} {bound}")
+    return float(value)
+
+
+def choose(name: str, choices: Mapping[str, Choice], argument: str) -> Choice:
+    """Look up a name, or list the names that there are."""
+    try:
+        return choices[name]
+    except (KeyError, TypeError):
+        alike = [known for known in choices if isinstance(name, str) and known.lower() == name.lower()]
+        remedy = f"did you mean {alike[0]!r}?" if alike else f"give one of {listed(choices)}"
+        raise ValueError(f"{argument}: unknown {name!r}; {remedy}") from None
+
+
+def listed(choices: Iterable[str]) -> str:
+    """Write names one after another."""
+    return ", ".join(map(repr, choices))
+
+
+def check_rng(rng: object) -> np.random.Generator:
+    """Return a generator, made as `numpy.random.default_rng` makes it (SPEC 7)."""
+    try:
+        return np.random.default_rng(rng)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"rng: cannot use {rng!r}; give None, a non-negative int or a numpy.random.Generator"
+        ) from error
+
+
+def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return the type of a model: float32 or float64, also given as a torch dtype."""
+    try:
+        target = np.dtype(str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype)
+    except TypeError:
+        target = np.dtype(object)
+    if target not in (np.float32, np.float64):
+        raise TypeError(f"dtype: cannot use {dtype!r}; give float32 or float64")
+    return target
+
+
+def check_real(dtype: np.dtype[Any], name: str, kind: str) -> None:
+    """Refuse numbers that the kernels cannot read."""
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} is of type {kind} and dtype {dtype}; give real numbers: bool, integers, or float16 to float64"
+        )
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Refuse a tensor without modes, or with an empty mode."""
+    if not shape:
+        raise ValueError(f"{name} is a scalar (0-d); give an array of at least one mode")
+    if 0 in shape:
+        raise ValueError(f"mode {shape.index(0)} of {name} is empty (shape {shape}); give at least one index")
+
+
+def check_shape_match(tensor: Any, shape: tuple[int, ...], owner: str, name: str = "x") -> None:
+    """Refuse a tensor that has another shape than its partner."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {owner} is of shape {shape}")
+
+
+def check_sizes(shape: Iterable[int]) -> tuple[int, ...]:
+    """Return a shape: at least one mode, each of at least one index."""
+    try:
+        sizes = tuple(operator.index(size) for size in shape)
+    except TypeError as error:
+        raise TypeError(f"shape: cannot use {shape!r}; give a tuple of ints, one per mode") from error
+    if not sizes or min(sizes) < 1 or max(sizes) > np.iinfo(np.intp).max:
+        raise ValueError(f"shape: cannot use {sizes}; give at least one mode, each of size 1 to 2**63 - 1")
+    return sizes
+
+
+def rank_per_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Return a rank for every mode, each still to be checked.
+
+    One rank for all modes is lowered to the size of a mode that has fewer indices.
+    """
+    is_scalar = getattr(rank, "ndim", None) == 0  # an array of one number, of any library
+    if not is_scalar and not isinstance(rank, str) and isinstance(rank, Iterable):
+        return one_per_mode(rank, shape, "rank")
+    most = as_index(rank)
+    return (rank,) * len(shape) if most is None else tuple(min(most, size) for size in shape)
+
+
+def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rank of every mode.
+
+    Examples
+    --------
+    >>> check_rank((10, None), (92, 112)), check_rank(10, (92, 5))
+    ((10, 112), (10, 5))
+    """
+    ranks = rank_per_mode(rank, shape)
+    return tuple(check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
+
+
+def check_mode_rank(rank: Any, size: int, mode: int) -> int:
+    """Return the rank of one mode; None leaves the mode whole."""
+    if rank is None:
+        return size
+    blocks = as_index(rank)
+    remedy = f"give an int from 1 to {size}, or None to leave the mode alone"
+    if blocks is None:
+        raise TypeError(f"mode {mode}: rank {rank!r} is of type {type(rank).__name__}; {remedy}")
+    if blocks < 1:
+        raise ValueError(f"mode {mode}: rank {blocks} is too small; {remedy}")
+    if blocks > size:
+        raise ValueError(
+            f"mode {mode}: rank {blocks} is larger than its size {size}; "
+            f"give at most {size}, or None to leave the mode alone"
+        )
+    return blocks
+
+
+def one_per_mode(values: Any, shape: Sequence[int], name: str) -> tuple[Any, ...]:
+    """Return the values as a tuple, which must be as long as the shape."""
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name}: cannot use {values!r}; give {len(shape)} entries, one per mode")
+    given = tuple(values)
+    if len(given) != len(shape):
+        raise ValueError(
+            f"{name}: got {len(given)} entries for {len(shape)} modes of shape {tuple(shape)}; give one per mode"
+        )
+    return given
+
+
+def in_mode(mode: int, make: Callable[..., Made], *arguments: Any) -> Made:
+    """Call `make`, and name the mode in its errors."""
+    try:
+        return make(*arguments)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"mode {mode}: {error}") from None
+
+
+def bad_value(name: str, index: Sequence[int], value: float) -> ValueError:
+    """Make the error for a negative or non-finite entry."""
+    where = f"{name}[{', '.join(map(str, index))}] is {value}; every entry must be finite and not negative"
+    if value < 0:
+        return ValueError(f"{where} (clip it, as with numpy.maximum)")
+    if value == np.inf:
+        return ValueError(f"{where} (infinite values cannot be modelled)")
+    return ValueError(f"{where} (fill or drop missing values first)")
+
+
+def frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return `array` itself if it cannot be written to, else a read-only copy of it."""
+    if array.flags.writeable or not array.flags.owndata:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+def seal(fresh: NDArray[Any]) -> NDArray[Any]:
+    """Make a new array read-only, in place."""
+    fresh.flags.writeable = False
+    return fresh

@@ -1,0 +1,78 @@
+"""What every loss can do: one file per loss, all under one contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from tucket.kernels.algebra import Matrix, Parts
+
+if TYPE_CHECKING:
+    from tucket.decomposition.levels import Level, Pyramid
+
+__all__ = ["Loss", "Problem", "Update"]
+
+Update = tuple[Matrix, list[Matrix], float]
+"""A core, factors, and their distance from the tensor."""
+
+
+class Problem(ABC):
+    """A loss on one level: the distance of models from its block sums, and how to lower it."""
+
+    def begin(self, parts: Parts) -> Parts:
+        """Return a model as `descend` takes it."""
+        return parts
+
+    def end(self, parts: Parts) -> Parts:
+        """Return a model that was yielded as it is passed on to other levels."""
+        return parts
+
+    @abstractmethod
+    def distance(self, parts: Parts) -> float:
+        """Return the distance of a model."""
+
+    @abstractmethod
+    def descend(self, parts: Parts) -> Iterator[Update]:
+        """Yield ever better models, without end; the distance never rises."""
+
+    def published(self, parts: Parts) -> Iterator[Update]:  # noqa: ARG002
+        """Yield models by the published updates, from a model that has not begun."""
+        raise ValueError(f"preset: there are no published updates for {type(self).__name__}; leave preset out")
+
+
+class Loss(ABC):
+    """What a decomposition lowers.
+
+    Attributes
+    ----------
+    name : str
+        What users call it.
+    by_mass : bool
+        How the indices of a block share what a model puts on the block: by their mass, or all alike.
+    has_levels : bool
+        Whether the loss of the whole tensor is known from the distance on a coarser level.
+    is_prepared : bool
+        Whether least squares, in the metric of the measure, come first: on every level, and to compare starts.
+    """
+
+    name: ClassVar[str]
+    by_mass: ClassVar[bool] = False
+    has_levels: ClassVar[bool] = False
+    is_prepared: ClassVar[bool] = True
+
+    @abstractmethod
+    def problem(self, level: Level, pyramid: Pyramid) -> Problem:
+        """Return the problem on one level."""
+
+    def offset(self, level: Level, pyramid: Pyramid) -> float:  # noqa: ARG002
+        """Return the distance of the whole tensor from the blocks of a level, spread over their indices."""
+        return 0.0
+
+    @abstractmethod
+    def value(self, distance: float, level: Level, pyramid: Pyramid) -> float:
+        """Return the loss of the whole tensor, given the distance on a level."""
+
+    def unit(self, pyramid: Pyramid) -> float:  # noqa: ARG002
+        """Return the size of the loss that counts as 1: absolute tolerances are shares of it."""
+        return 1.0
