@@ -45,7 +45,7 @@ KNOWN_GAPS: set[str] = {
     "Source.load_if_small", "Source.reduce", "Statistics", "Statistics.append", "Statistics.coarsen",
     "Statistics.load", "Statistics.project", "Statistics.save", "Stream.filling", "Stream.of",
     "Tucker.dense_factors", "best_rank1", "collect", "geometry.Bingos", "geometry.Legendre",
-    "geometry.LegendreStep", "geometry.MeanField", "geometry.mobius", "information_curve", "lra_sntd", "plot.core",
+    "geometry.MeanField", "geometry.mobius", "information_curve", "lra_sntd", "plot.core",
     "plot.errors", "plot.information", "plot.model", "plot.slices",
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ closed = tk.ltr(x, blocks=partition).kl(x)
 figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for method, colour, marker in (("natural", "#0072b2", "o"), ("gradient", "#d55e00", "")):
     steps = geometry.legendre(x, partition, method=method, n_iter_max=3000).trace
-    excess = [max(step.kl - closed, 1e-14) for step in steps]
+    excess = [max(step.loss - closed, 1e-14) for step in steps]
     label = f"{method}: {len(steps)} steps, {1000 * steps[-1].seconds:.0f} ms"
     ax.loglog(range(1, len(steps) + 1), excess, color=colour, marker=marker, label=label)
 ax.set_xlabel("iteration")

@@ -471,3 +471,25 @@ def test_backends() -> None:
         assert get_backend(nothing) is NUMPY
     assert str(get_backend(torch.ones(2))) == "torch on cpu"
     assert get_backend(torch.ones(2)) == get_backend(torch.zeros(3)) != NUMPY
+
+
+def test_a_model_of_any_library_can_do_what_any_model_can(make: Make, x: NDArray[np.float32]) -> None:
+    array = make(x)
+    model, expected = tk.ltr(array, (2, 3, 2), names="abc", labels={"a": list("uvwxyz")}), tk.ltr(x, (2, 3, 2))
+    for ours, theirs in zip(model.marginals, expected.marginals, strict=True):
+        assert type(ours) is type(array)
+        close(ours, theirs)
+    close(model.block_masses(), expected.block_masses())
+    for ours, theirs in zip(model.sparse_factors(), expected.sparse_factors(), strict=True):
+        np.testing.assert_allclose(ours.toarray(), theirs.toarray(), rtol=1e-5)
+    xr = pytest.importorskip("xarray")
+    dataset = model.to_xarray()
+    assert isinstance(dataset, xr.Dataset)
+    assert dataset["factor_a"].coords["a"].to_numpy().tolist() == list("uvwxyz")
+    assert [block.labels is not None for block in model.blocks("a")] == [True, True]
+    assert (model.device, model.backend) == (get_backend(array).device, get_backend(array))
+    fit = tk.ntd(array, 2, n_iter_max=3)
+    core, factors = fit
+    assert type(core) is type(factors[0]) is type(array)
+    assert fit == fit.model
+    close(fit[1, :, 2], fit.to_numpy()[1, :, 2], 1e-4)

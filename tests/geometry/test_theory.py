@@ -252,7 +252,7 @@ def test_three_ways_to_one_tensor(shape: tuple[int, ...], seed: int) -> None:
     np.testing.assert_allclose(found.tensor, closed, rtol=1e-8)
     np.testing.assert_allclose(geometry.from_theta(found.theta), found.tensor, rtol=1e-9)
     assert found.stopped == "converged"
-    divergences = [step.kl for step in found.trace]
+    divergences = [step.loss for step in found.trace]
     assert divergences == sorted(divergences, reverse=True)
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 import tucket as tk
 from strategies import DTYPES, LAYOUTS, cut_tensors, lay_out
 from tucket.base import threads
+from tucket.base.run import check_workers, quota
 from tucket.kernels import numpy as plain
 from tucket.kernels.cpu import loops as cpu
 from tucket.kernels.cpu import passes as compiled
@@ -207,10 +208,10 @@ def test_workers_follow_the_affinity_and_the_quota(monkeypatch: pytest.MonkeyPat
         ("900000 100000", 6),
     ):
         monkeypatch.setattr(Path, "read_text", lambda _, content=content: content)
-        threads.quota.cache_clear()
-        assert threads.check_workers(None) == expected
-    threads.quota.cache_clear()
-    assert threads.check_workers(3) == 3
+        quota.cache_clear()
+        assert check_workers(None) == expected
+    quota.cache_clear()
+    assert check_workers(3) == 3
 
 
 def test_small_calls_do_not_load_the_compiler() -> None:

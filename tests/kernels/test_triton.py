@@ -23,7 +23,8 @@ from tucket.kernels.gpu import passes as kernels  # noqa: E402
 from tucket.kernels.gpu import recorded as recordings  # noqa: E402
 from tucket.kernels.gpu.recorded import Recorded, recording_of  # noqa: E402
 from tucket.kernels.gpu.sums import FLOAT64  # noqa: E402
-from tucket.projection.on_device import _is_kept  # noqa: E402
+from tucket.sources.dense import is_kept as kept_in_float32  # noqa: E402
+from tucket.sources.reductions import is_finite  # noqa: E402
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
@@ -151,7 +152,7 @@ def test_bad_entries_are_noticed(bad: float) -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         tensor = torch.from_numpy(x).to(DEVICE, dtype)
         sums = kernels.block_sums(tensor, partition, None)
-        assert sums.has_negative or not sums.is_finite()
+        assert sums.has_negative or not is_finite(sums)
         assert not kernels.project(tensor, partition)[-1].is_fine()
 
 
@@ -377,7 +378,7 @@ def test_what_float32_cannot_hold_is_noticed() -> None:
             torch.ones((2, 2), dtype=torch.float64, device=DEVICE),
             torch.tensor([1.0, entry], dtype=torch.float64, device=DEVICE),
         ]
-        assert _is_kept(whole, [part.float() for part in whole]) == is_kept
+        assert kept_in_float32(whole, [part.float() for part in whole]) == is_kept
 
 
 @pytest.mark.parametrize("room", [64, 200])

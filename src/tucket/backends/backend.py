@@ -114,7 +114,7 @@ class Backend(ABC):
 
     def indicator(self, labels: NDArray[np.intp], count: int) -> Any:
         """Return a matrix of zeros and ones: row i has its one in column `labels[i]`."""
-        rows = self.from_numpy(labels.copy())[:, None] == self.from_numpy(np.arange(count))[None, :]
+        rows = self.from_numpy(labels)[:, None] == self.from_numpy(np.arange(count))[None, :]
         return self.xp.astype(rows, self.xp.float64 if self.has_float64 else self.xp.float32)
 
     def __eq__(self, other: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 __all__ = ["Box", "from_frame", "grid", "halved", "hull", "into_frame", "runs", "shape_of", "slabs", "whole"]
 
@@ -15,7 +16,8 @@ SLAB_ENTRIES = 1 << 20
 """Entries of a slab: large enough to make Python's overhead negligible, small enough for temporary copies."""
 
 
-def whole(shape: Sequence[int]) -> Box:
+@lru_cache(maxsize=64)
+def whole(shape: tuple[int, ...]) -> Box:
     """Return the box of a whole tensor."""
     return tuple(slice(0, size) for size in shape)
 
@@ -57,7 +59,7 @@ def slabs(shape: tuple[int, ...], most: int = SLAB_ENTRIES) -> Iterator[Box]:
     size, *inner = shape
     rows = most // math.prod(inner)
     if rows:
-        rest = whole(inner)
+        rest = tuple(slice(0, s) for s in inner)
         for start in range(0, size, rows):
             yield slice(start, min(start + rows, size)), *rest
     else:

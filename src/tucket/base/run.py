@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tucket.base.checks import check_number, check_rng
-from tucket.base.threads import check_workers
+from tucket.base.checks import as_index, check_number, check_rng
 
-__all__ = ["Progress", "ProgressCallback", "Run", "Step", "StepCallback"]
+__all__ = ["Progress", "ProgressCallback", "Run", "Step", "StepCallback", "check_workers"]
 
 
 class Progress(NamedTuple):
@@ -58,6 +60,9 @@ class Step:
     seconds: float
     level: int = 0
 
+
+MAX_WORKERS = 1024
+"""Threads per call: above this, the number is more likely a mistake than a wish."""
 
 ProgressCallback = Callable[[Progress], object]
 StepCallback = Callable[[Step], object]
@@ -130,3 +135,33 @@ class Run:
     def quietly(self) -> Run:
         """Return the same run without callbacks."""
         return replace(self, progress=None, callback=None)
+
+
+def check_workers(workers: int | None) -> int:
+    """Return a number of threads: the given one, or one per available processor."""
+    if workers is None:
+        return available()
+    count = as_index(workers)
+    if count is None:
+        raise TypeError(
+            f"workers: got {workers!r} of type {type(workers).__name__}; give an int from 1, or None for all"
+        )
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(f"workers: got {count}; give an int from 1 to {MAX_WORKERS}, or None for all")
+    return count
+
+
+def available() -> int:
+    """Count the processors that the affinity of this process and the quota of its control group allow."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, quota()))
+
+
+@cache
+def quota() -> int:
+    """Return how many processors the control group of this process may keep busy."""
+    try:
+        budget, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(budget) // int(period)
+    except (OSError, ValueError):  # no such control group, or no quota: "max"
+        return MAX_WORKERS

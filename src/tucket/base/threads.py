@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import islice
-from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from tucket.base.checks import as_index
-
-__all__ = ["check_workers", "ordered_map", "prefetch", "single_threaded_blas"]
-
-MAX_WORKERS = 1024
-"""Threads per call: above this, the number is more likely a mistake than a wish."""
+__all__ = ["ordered_map", "prefetch", "single_threaded_blas"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-
-
-def check_workers(workers: int | None) -> int:
-    """Return a number of threads: the given one, or one per available processor."""
-    if workers is None:
-        return available()
-    count = as_index(workers)
-    if count is None:
-        raise TypeError(
-            f"workers: got {workers!r} of type {type(workers).__name__}; give an int from 1, or None for all"
-        )
-    if not 1 <= count <= MAX_WORKERS:
-        raise ValueError(f"workers: got {count}; give an int from 1 to {MAX_WORKERS}, or None for all")
-    return count
-
-
-def available() -> int:
-    """Count the processors that the affinity of this process and the quota of its control group allow."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(count, quota()))
-
-
-@cache
-def quota() -> int:
-    """Return how many processors the control group of this process may keep busy."""
-    try:
-        budget, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return int(budget) // int(period)
-    except (OSError, ValueError):  # no such control group, or no quota: "max"
-        return MAX_WORKERS
 
 
 def _release_openblas() -> None:

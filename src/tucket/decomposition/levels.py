@@ -31,9 +31,8 @@ from tucket.decomposition.losses import Loss
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.kernels.algebra import Matrix, Parts, quotient
 from tucket.kernels.measures import power_of_two
-from tucket.models.collect import read
 from tucket.models.model import Model
-from tucket.models.statistics import Statistics
+from tucket.models.statistics import Statistics, read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in

@@ -18,7 +18,7 @@ from tucket.decomposition.data import DenseData
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
 from tucket.kernels.algebra import Matrix, unfold
 from tucket.kernels.measures import power_of_two
-from tucket.models.collect import read
+from tucket.models.statistics import read
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
 

@@ -14,7 +14,7 @@ from tucket.decomposition.data import Data
 from tucket.decomposition.levels import Level
 from tucket.kernels import kernels_for
 from tucket.kernels.algebra import Matrix, Parts, multiply_all, reshape, unfold
-from tucket.models.collect import read
+from tucket.models.statistics import read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in

@@ -14,7 +14,7 @@ from tucket.geometry.bingos import Bingos, bingo_indices, bingos
 from tucket.geometry.boltzmann import boltzmann
 from tucket.geometry.coordinates import eta, from_eta, from_theta, theta
 from tucket.geometry.geodesic import geodesic
-from tucket.geometry.legendre import Legendre, LegendreStep, legendre
+from tucket.geometry.legendre import Legendre, legendre
 from tucket.geometry.many_body import many_body
 from tucket.geometry.mean_field import MeanField, mean_field
 from tucket.geometry.mobius import mobius
@@ -24,7 +24,6 @@ from tucket.geometry.projections import e_project, m_project
 __all__ = [
     "Bingos",
     "Legendre",
-    "LegendreStep",
     "MeanField",
     "bingo_indices",
     "bingos",

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from tucket.backends import get_namespace
+from tucket.base.run import Run, Step, StepCallback
 from tucket.geometry.checks import Dense, divergence, precision
 from tucket.geometry.coordinates import sums_above
 from tucket.geometry.log_linear import ROUNDING, Basis, LogLinear, fisher, largest, prepare, solve
 
-__all__ = ["Legendre", "LegendreStep", "legendre"]
-
-
-class LegendreStep(NamedTuple):
-    """One iteration: the divergence after it, and the seconds since the start."""
-
-    iteration: int
-    kl: float
-    seconds: float
+__all__ = ["Legendre", "legendre"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +27,15 @@ class Legendre:
         The nearest tensor of the log-linear model.
     theta : array
         Its natural parameters, which are 0 off the basis.
-    trace : tuple of LegendreStep
-        One step per iteration.
+    trace : tuple of Step
+        One step per iteration; its loss is the divergence.
     stopped : {"converged", "iterations"}
         Why the iterations ended.
     """
 
     tensor: Dense
     theta: Dense
-    trace: tuple[LegendreStep, ...]
+    trace: tuple[Step, ...]
     stopped: str
 
 
@@ -54,7 +46,7 @@ def legendre(
     method: Literal["natural", "gradient"] = "natural",
     n_iter_max: int = 10_000,
     tol: float = 1e-10,
-    callback: Callable[[LegendreStep], object] | None = None,
+    callback: StepCallback | None = None,
 ) -> Legendre:
     """Find the tensor nearest to `x` that has few non-zero natural parameters θ, by gradient descent.
 
@@ -79,7 +71,7 @@ def legendre(
     tol : float, optional
         Iterations end when no free η differs from that of `x` by more than this share of the total.
     callback : callable, optional
-        Called with a `LegendreStep` after each iteration.
+        Called with a `Step` after each iteration.
 
     Returns
     -------
@@ -112,12 +104,10 @@ def legendre(
     p, total, model = prepare(x, basis)
     if method == "natural":
         model.check_size(", or method='gradient'")
-    began, trace = time.perf_counter(), list[LegendreStep]()
+    run, trace = Run.of(callback=callback), list[Step]()
 
     def record(kl: float) -> None:
-        trace.append(LegendreStep(len(trace) + 1, total * kl, time.perf_counter() - began))
-        if callback:
-            callback(trace[-1])
+        trace.append(run.report(len(trace) + 1, total * kl))
 
     parameters, q, stopped = _descend(p, model, method == "natural", n_iter_max, tol, record)
     xp = get_namespace(q)

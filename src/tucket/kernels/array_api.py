@@ -86,7 +86,7 @@ def sum_blocks(part: Any, blocks: Blocks, mode: int) -> Any:
 def expand_blocks(part: Any, blocks: Blocks, mode: int) -> Any:
     """Repeat the entry of each block for every index of the block, along a mode."""
     backend = get_backend(part)
-    return part if blocks.is_whole else backend.xp.take(part, backend.from_numpy(blocks.labels.copy()), axis=mode)
+    return part if blocks.is_whole else backend.xp.take(part, backend.from_numpy(blocks.labels), axis=mode)
 
 
 def shares(vector: Any, blocks: Blocks) -> Any:
@@ -101,7 +101,7 @@ def expand(core: Any, labels: Sequence[NDArray[np.intp]], weights: Sequence[Any]
     backend = get_backend(core)
     for mode, (some, vector) in enumerate(zip(labels, weights)):
         row = backend.xp.reshape(vector, (-1,) + (1,) * (len(labels) - mode - 1))
-        core = backend.xp.take(core, backend.from_numpy(np.array(some)), axis=mode) * row
+        core = backend.xp.take(core, backend.from_numpy(some), axis=mode) * row
     return core
 
 

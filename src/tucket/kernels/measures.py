@@ -59,8 +59,9 @@ def divergence(p: Any, q: Any) -> Any:
     seen = p != 0
     # a difference of logarithms, since a quotient may overflow; each of something that is not zero, so that the
     # gradient is a number
-    terms = p * (xp.log(xp.where(seen, p, 1.0)) - xp.log(xp.where(seen, q, 1.0))) - p
-    return xp.sum(xp.where(seen, terms, 0.0) + q)
+    terms = p * (xp.log(xp.where(seen, p, 1.0)) - xp.log(xp.where(seen, q, 1.0)))
+    own = xp.where(seen, p, 0.0) if backend.is_traced(p) else p
+    return xp.sum(terms + (q - own))
 
 
 def square_sum(p: Any, q: Any = None, scale: float = 1.0) -> Any:

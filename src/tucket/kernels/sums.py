@@ -33,8 +33,3 @@ class Sums(NamedTuple):
     moments: Moments | None
     kernel: str
     low_precision: bool = False  # whether logarithms were taken in float32
-
-    def is_finite(self) -> bool:
-        """Say whether the total is finite: it is not where an entry is not, or where the sum is too large."""
-        with np.errstate(all="ignore"):
-            return bool(np.isfinite(self.core.sum()))

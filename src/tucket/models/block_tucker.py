@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -111,11 +112,12 @@ class BlockTucker(Model):
     def _fill(self, core: Any, partition: Partition, weights: tuple[Any, ...], axes: Axes | None) -> None:
         for name, value in (("core", core), ("partition", partition), ("weights", weights), ("axes", axes)):
             object.__setattr__(self, name, value)
-        register_with_jax(
-            BlockTucker,
-            lambda model: (model.partition, model.axes),
-            lambda known, parts: BlockTucker._of(parts[0], known[0], parts[1:], known[1]),
-        )
+        if sys.modules.get("jax") is not None:
+            register_with_jax(
+                BlockTucker,
+                lambda model: (model.partition, model.axes),
+                lambda known, parts: BlockTucker._of(parts[0], known[0], parts[1:], known[1]),
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = type(self) if self.backend is NUMPY else type(self)._of  # NumPy arrays are to be read-only again
@@ -326,7 +328,7 @@ class BlockTucker(Model):
 
     def _expand(self, part: Any, mode: int, rows: slice) -> Any:
         backend = self.backend
-        labels = backend.from_numpy(self.partition[mode].labels_at(rows).copy())
+        labels = backend.from_numpy(self.partition[mode].labels_at(rows))
         weights = backend.take_rows(self.weights[mode], rows)
         row = backend.xp.reshape(weights, (-1, *(1,) * (part.ndim - mode - 1)))
         return backend.xp.take(part, labels, axis=mode) * row

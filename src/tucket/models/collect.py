@@ -13,17 +13,16 @@ from numpy.typing import ArrayLike
 from tucket.base.axes import Axes, by_mode
 from tucket.base.blocks import Blocks
 from tucket.base.boxes import halved
-from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, rank_per_mode, seal
+from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, rank_per_mode
 from tucket.base.partition import Partition
 from tucket.base.run import ProgressCallback, Run
-from tucket.kernels.sums import Sums
-from tucket.models.statistics import Statistics
+from tucket.models.statistics import Statistics, make_statistics, read
 from tucket.sources.as_source import as_source
-from tucket.sources.reductions import BlockSums, Placed, block_sums, check_total
+from tucket.sources.reductions import BlockSums, Placed, check_total
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["collect", "read", "read_finely"]
+__all__ = ["collect", "read_finely"]
 
 Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
 
@@ -97,18 +96,6 @@ def collect(
     return read(source, partition, run, moments) if compute else _delayed(source, partition, moments)
 
 
-def read(
-    source: Source, partition: Partition, run: Run, moments: bool = False, origin: tuple[int, ...] | None = None
-) -> Statistics:
-    """Read a source once, for its statistics; the origin says where in a larger tensor it begins."""
-    sums = block_sums(source, [partition], run, 1.0 if moments else None, origin)[0]
-    return _statistics(sums, partition, source.axes)
-
-
-def _statistics(sums: Sums, partition: Partition, axes: Axes | None) -> Statistics:
-    return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)
-
-
 def _delayed(source: Source, partition: Partition, moments: bool) -> Any:
     from tucket.sources.dask import Dask
 
@@ -121,7 +108,7 @@ def _delayed(source: Source, partition: Partition, moments: bool) -> Any:
 def _finish(placed: list[Placed], partition: Partition, axes: Axes | None) -> Statistics:
     """Make statistics of the sums of all chunks, wherever that is called."""
     check_total(placed[0].sums)
-    return _statistics(placed[0].sums, partition, axes)
+    return make_statistics(placed[0].sums, partition, axes)
 
 
 def _cut(source: Source, cuts: Any) -> Partition:

@@ -14,6 +14,7 @@ from tucket.base.partition import Partition
 from tucket.kernels import array_api, measures
 from tucket.sources.as_source import as_array
 from tucket.sources.dense import Array, check_values, explain_values
+from tucket.sources.reductions import is_finite
 
 __all__ = ["kl", "relative_error", "total_correlation"]
 
@@ -143,7 +144,7 @@ def _of_large(tensor: Any) -> float:
     """Return the total correlation of a large tensor, in one pass."""
     unit = measures.power_of_two(array_api.largest(tensor))
     sums = kernels.block_sums(tensor, Partition.uniform(tuple(tensor.shape), 1), 1, unit)
-    if sums.has_negative or not sums.is_finite() or sums.moments is None:
+    if sums.has_negative or not is_finite(sums) or sums.moments is None:
         raise explain_values(tensor, "p")
     total = float(sums.core.sum())
     if total == 0:

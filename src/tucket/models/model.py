@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
@@ -113,7 +112,10 @@ class Model(ABC):
 
     def _to_backend(self, backend: Backend) -> Self:
         """Return a model of NumPy arrays as one of another backend."""
-        return self if backend is NUMPY else self._with(backend.from_numpy_all(self.parts))
+        if backend is NUMPY:
+            return self
+        model = self.astype(backend.widest(self.dtype))  # with a check of its range
+        return model._with(backend.from_numpy_all(model.parts))
 
     def to_tensor(
         self,
@@ -426,12 +428,10 @@ _registering = Lock()
 
 
 def register_with_jax(kind: type[Model], structure: Any, build: Any) -> None:
-    """Let functions that JAX transforms take models of a kind, and return them; only where JAX is loaded.
+    """Let functions that JAX transforms take models of a kind, and return them.
 
     `structure` returns what of a model is no array, and `build` makes a model of that and its parts.
     """
-    if kind in _registered or sys.modules.get("jax") is None:
-        return
     with _registering:
         if kind not in _registered:
             from jax.tree_util import register_pytree_node

@@ -16,14 +16,17 @@ from tucket.base.axes import Axes, find_mode, name_modes
 from tucket.base.blocks import Blocks
 from tucket.base.checks import frozen, seal
 from tucket.base.partition import Partition, check_partition
+from tucket.base.run import Run
 from tucket.kernels.measures import v_log_v
 from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 from tucket.models.metrics import total_correlation
+from tucket.sources.reductions import block_sums
+from tucket.sources.source import Source
 
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Statistics"]
+__all__ = ["Statistics", "make_statistics", "read"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -282,3 +285,16 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
 
 def _both(kernel: str, other: str) -> str:
     return ", ".join(dict.fromkeys([*kernel.split(", "), *other.split(", ")]))
+
+
+def read(
+    source: Source, partition: Partition, run: Run, moments: bool = False, origin: tuple[int, ...] | None = None
+) -> Statistics:
+    """Read a source once, for its statistics; the origin says where in a larger tensor it begins."""
+    sums = block_sums(source, [partition], run, 1.0 if moments else None, origin)[0]
+    return make_statistics(sums, partition, source.axes)
+
+
+def make_statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
+    """Return sums as statistics."""
+    return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)

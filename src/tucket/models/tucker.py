@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -79,7 +80,10 @@ class Tucker(Model):
     def _fill(self, core: Any, factors: tuple[Any, ...], axes: Axes | None) -> None:
         for name, value in (("core", core), ("factors", factors), ("axes", axes)):
             object.__setattr__(self, name, value)
-        register_with_jax(Tucker, lambda model: model.axes, lambda axes, parts: Tucker._of(parts[0], parts[1:], axes))
+        if sys.modules.get("jax") is not None:
+            register_with_jax(
+                Tucker, lambda model: model.axes, lambda axes, parts: Tucker._of(parts[0], parts[1:], axes)
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         make = type(self) if self.backend is NUMPY else type(self)._of  # NumPy arrays are to be read-only again

@@ -8,15 +8,15 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from tucket.backends import NUMPY
 from tucket.base.axes import by_mode
 from tucket.base.checks import Rank, check_count, check_dtype, choose, rank_per_mode
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import ProgressCallback, Run, StepCallback
 from tucket.models.block_tucker import BlockTucker
-from tucket.models.collect import read, read_finely
-from tucket.models.statistics import Statistics
+from tucket.models.collect import read_finely
+from tucket.models.statistics import Statistics, read
 from tucket.projection.information_curve import check_criterion, information_curve
-from tucket.projection.on_device import project_on_device
 from tucket.projection.plan import BlockChoice, Plan, make_plan
 from tucket.projection.published import project_as_published
 from tucket.sources.as_source import as_source
@@ -146,13 +146,18 @@ def ltr(
     blocks = ("random" if variant == "published" else "clusters") if blocks is None else blocks
     data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) else x
     data = data if isinstance(data, Statistics) else as_source(data, allow_traced=True)
-    data, target = data._named(names, labels), data.backend.widest(check_dtype(dtype))
+    data, target = data if names is None and labels is None else data._named(names, labels), check_dtype(dtype)
     plan = _plan(data, rank, retain, max_parameters, blocks, run)
-    model = project_on_device(data, plan, target) if variant == "projection" and progress is None else None
-    if model is None:
-        statistics = _collect(data, plan, run, sweeps)
-        model = project(statistics).astype(target)._to_backend(data.backend)
-    return model
+    if variant == "projection" and progress is None and not (plan.searches or isinstance(data, Statistics)):
+        parts = data._project_in_place(plan.start, target)
+        if parts is not None:
+            return BlockTucker._of(parts[0], plan.start, parts[1:], data.axes)
+    model = project(_collect(data, plan, run, sweeps))
+    return (
+        model
+        if data.backend is NUMPY and target == model.core.dtype
+        else model.astype(target)._to_backend(data.backend)
+    )
 
 
 def _plan(data: Source | Statistics, rank: Any, retain: Any, max_parameters: Any, blocks: Any, run: Run) -> Plan:

@@ -15,6 +15,7 @@ from tucket.backends import NUMPY, Backend
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box, slabs, whole
 from tucket.base.checks import bad_value, check_real, check_shape
+from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.kernels import array_api
 from tucket.sources.source import Chunk, Reduction, Result, Source
@@ -106,8 +107,46 @@ class Array(Source):
             return super().reduce(reduction, run)
         return reduction.total([reduction.of(Chunk(self.array, whole(self.shape)), run.workers)])
 
+    def _project_in_place(self, partition: Partition, dtype: np.dtype[Any]) -> list[Any] | None:
+        """Return the core and the weights of the closed form: on a GPU, or of a traced array.
+
+        None where that cannot be done, or went wrong: then the statistics will say why.
+        """
+        if self.is_traced:  # no value of it is looked at
+            name = self.backend.widest(dtype).name
+            core, marginals = array_api.traced_sums(self.array, partition)
+            parts = [core, *map(array_api.shares, marginals, partition.modes)]
+            return [self.backend.xp.astype(part, getattr(self.backend.xp, name)) for part in parts]
+        project = kernels.kernels_for(self.array).project
+        if project is None or self.n_chunks > 1:
+            return None
+        core, weights, found = project(self.array, partition)
+        exact = [core, *weights]
+        parts = [part.float() for part in exact] if dtype == np.float32 else exact
+        given = [self.backend.from_native(part) for part in parts]
+        if not found.is_fine():  # the host waits for this alone
+            return None
+        return None if dtype == np.float32 and not is_kept(exact, parts) else given
+
+    def load_if_small(self) -> Source:
+        """Return the array itself; a traced one cannot be searched."""
+        if self.is_traced:
+            raise ValueError(
+                "x is traced for a gradient or a compiled function, and blocks that are searched for depend on its "
+                "values; give blocks='uniform' or your own, such as the partition of a model made before"
+            )
+        return self
+
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
         return np.asarray(self.array)
+
+
+def is_kept(exact: Sequence[Any], parts: Sequence[Any]) -> bool:
+    """Say whether torch tensors have lost nothing in a narrower type: none is out of its range."""
+    from torch import cat
+
+    wide, narrow = (cat([each.reshape(-1) for each in some]) for some in (exact, parts))
+    return bool((narrow.isfinite() & ((narrow > 0) | (wide == 0))).all())
 
 
 PIECE_BYTES = 1 << 26

@@ -19,7 +19,7 @@ from tucket.kernels.sums import Moments, Sums
 from tucket.sources.dense import explain_values
 from tucket.sources.source import Chunk, Entries, Source
 
-__all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk"]
+__all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk", "is_finite"]
 
 
 def block_sums(
@@ -38,9 +38,15 @@ def block_sums(
     return [each.sums for each in placed]
 
 
+def is_finite(sums: Sums) -> bool:
+    """Say whether the total is finite: it is not where an entry is not, or where the sum is too large."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(sums.core.sum()))
+
+
 def check_total(sums: Sums) -> None:
     """Refuse sums that are too large."""
-    if not sums.is_finite():
+    if not is_finite(sums):
         raise ValueError("the sum of x is too large for float64; scale x down")
 
 
@@ -68,7 +74,7 @@ class BlockSums:
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Placed]:
         """Return the sums of one chunk, in which no value may be negative or not finite."""
         placed = [self._place(chunk, cut, workers) for cut in self.cuts]
-        fine = all(each.sums.is_finite() and not each.sums.has_negative for each in placed)
+        fine = all(is_finite(each.sums) and not each.sums.has_negative for each in placed)
         check_chunk(chunk, fine, self.origin)
         return placed
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tucket.backends import NUMPY, Backend
 from tucket.base.axes import Axes, name_modes
 from tucket.base.boxes import Box
+from tucket.base.partition import Partition
 from tucket.base.run import Progress, Run
 
 __all__ = [
@@ -140,6 +141,13 @@ class Source(ABC):
         source = copy(self)
         source.axes = axes
         return source
+
+    def _project_in_place(self, partition: Partition, dtype: np.dtype[Any]) -> list[Any] | None:  # noqa: ARG002
+        """Return the core and the weights of the closed form, computed where the data are.
+
+        None where statistics are to be collected instead.
+        """
+        return None
 
     def load_if_small(self) -> Source:
         """Return a source in memory of the same tensor, if it is small enough to be read whole; else itself."""

@@ -102,7 +102,7 @@ def _fits(unfolding: Unfolding, logs: Any, labels: NDArray[np.intp]) -> tuple[ND
         return best, fit[each, best], fit[each, labels]
     xp = backend.xp
     best = xp.argmax(fit, axis=1)
-    own = xp.take_along_axis(fit, backend.from_numpy(labels.copy())[:, None], axis=1)[:, 0]
+    own = xp.take_along_axis(fit, backend.from_numpy(labels)[:, None], axis=1)[:, 0]
     found = backend.to_numpy(xp.stack([xp.astype(best, fit.dtype), xp.max(fit, axis=1), own]))
     return found[0].astype(np.intp), found[1], found[2]
 
