@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from tucket.backends.backend import Backend
 from tucket.backends.cuda import cuda_view
 
-__all__ = ["ArrayApi", "is_real"]
-
 CPU = 1
 """What DLPack calls a device that shares the memory of the host."""
 

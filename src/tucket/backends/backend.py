@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Backend"]
-
 INDICATOR_ENTRIES = 1 << 22
 """Entries of a matrix that says which index is in which group."""
 

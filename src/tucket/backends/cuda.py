@@ -8,8 +8,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-__all__ = ["cuda_view", "has_triton"]
-
 CUDA = 2
 """What DLPack calls an NVIDIA GPU."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from tucket.backends.array_api import ArrayApi
 
-__all__ = ["CuPy"]
-
 
 class CuPy(ArrayApi):
     """CuPy arrays on one GPU."""

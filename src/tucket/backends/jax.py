@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from tucket.backends.array_api import ArrayApi
 
-__all__ = ["Jax"]
-
 RUN_INDICES = 64
 """Neighbours that are added one by one, in what may be float32; more where there are more groups than that."""
 

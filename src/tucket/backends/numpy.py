@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from tucket.backends.backend import Backend
 
-__all__ = ["NUMPY", "NumPy"]
-
 
 class NumPy(Backend):
     """NumPy arrays, in the memory of the host."""

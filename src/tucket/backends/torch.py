@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from tucket.backends.array_api import ArrayApi, is_real
 from tucket.backends.cuda import has_triton
 
-__all__ = ["Torch", "torch_backend"]
-
 
 class Torch(ArrayApi):
     """torch tensors on one device."""

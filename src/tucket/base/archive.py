@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["build", "check_target", "kind_of", "read", "replacing", "write"]
-
 Built = TypeVar("Built")
 
 FORMAT = "tucket"

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tucket.base.checks import as_index, frozen
 
-__all__ = ["Axes", "by_mode", "find_mode", "mode_names", "name_modes"]
-
 Mode = int | str
 
 

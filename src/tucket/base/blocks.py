@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tucket.base.checks import frozen
 
-__all__ = ["Blocks"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Blocks:

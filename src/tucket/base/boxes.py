@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-__all__ = ["Box", "from_frame", "grid", "halved", "hull", "into_frame", "runs", "shape_of", "slabs", "whole"]
-
 Box = tuple[slice, ...]
 """One slice per mode, each with a start and a stop."""
 

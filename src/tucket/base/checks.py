@@ -9,29 +9,6 @@ from typing import Any, SupportsIndex, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = [
-    "Rank",
-    "as_index",
-    "bad_value",
-    "check_count",
-    "check_dtype",
-    "check_mode_rank",
-    "check_number",
-    "check_rank",
-    "check_real",
-    "check_rng",
-    "check_shape",
-    "check_shape_match",
-    "check_sizes",
-    "choose",
-    "frozen",
-    "in_mode",
-    "listed",
-    "one_per_mode",
-    "rank_per_mode",
-    "seal",
-]
-
 Choice = TypeVar("Choice")
 Made = TypeVar("Made")
 

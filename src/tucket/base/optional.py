@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["import_optional"]
-
 
 def import_optional(module: str, extra: str, what: str) -> Any:
     """Import a module, or raise an error that names what needs it and how to install it.

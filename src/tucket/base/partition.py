@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from tucket.base.blocks import Blocks
 from tucket.base.checks import Rank, check_rank, check_rng, check_sizes, in_mode, one_per_mode
 
-__all__ = ["Partition", "check_partition", "single_indices"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition:

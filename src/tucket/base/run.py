@@ -15,8 +15,6 @@ import numpy as np
 
 from tucket.base.checks import as_index, check_number, check_rng
 
-__all__ = ["Progress", "ProgressCallback", "Run", "Step", "StepCallback", "check_workers"]
-
 
 class Progress(NamedTuple):
     """How far a pass over the data has come: after each chunk.

@@ -8,8 +8,6 @@ from itertools import islice
 from threading import Lock
 from typing import Any, TypeVar
 
-__all__ = ["ordered_map", "prefetch", "single_threaded_blas"]
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 

@@ -13,8 +13,6 @@ from tucket.decomposition.starts import STARTS
 from tucket.kernels.algebra import Parts, to_mixture
 from tucket.models.tucker import Tucker
 
-__all__ = ["Begin", "descend", "improve"]
-
 ROUGH, NEAR = 2e-3, 1e-3
 """Least squares end when they gain less: on a level that is passed through, and before another loss."""
 

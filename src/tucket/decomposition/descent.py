@@ -10,8 +10,6 @@ from tucket.base.run import Run, Step
 from tucket.decomposition.losses import Problem, Update
 from tucket.kernels.algebra import Parts
 
-__all__ = ["Descent"]
-
 WINDOW = 5
 """Iterations over which a gain is counted: a single one may be small by chance."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from tucket.base.run import Step
 from tucket.models.tucker import Tucker
 
-__all__ = ["Fit"]
-
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Fit(Tucker):

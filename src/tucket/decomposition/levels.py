@@ -38,8 +38,6 @@ from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in
 from tucket.sources.dense import Array, Mapped
 
-__all__ = ["Level", "Pyramid", "make_pyramid"]
-
 COARSEST_CELLS, DEVICE_COARSEST_CELLS = 1 << 19, 1 << 22
 """Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
 

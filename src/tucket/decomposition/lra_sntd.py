@@ -22,8 +22,6 @@ from tucket.models.statistics import read
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
 
-__all__ = ["lra_sntd"]
-
 CORE_STEPS = 500
 """Steps of the core at most."""
 

@@ -16,8 +16,6 @@ import numpy as np
 from tucket.backends import get_namespace
 from tucket.kernels.algebra import Matrix, at_least, inner_product, least_of, reshape, select, share
 
-__all__ = ["eigenvalue_bound", "multiply_by_all", "nearest", "objective"]
-
 GOLDEN = (1 + 5**0.5) / 2
 """How far the pace of an accelerated descent is after its first step."""
 

@@ -38,8 +38,6 @@ from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
 from tucket.sources.dense import Array, Mapped
 
-__all__ = ["ntd"]
-
 FULL_ENTRIES, SKETCH_CELLS = 1 << 27, 1 << 22
 """Entries up to which a tensor is decomposed to its single indices unless told otherwise, and the cells else."""
 

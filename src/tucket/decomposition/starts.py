@@ -21,8 +21,6 @@ from tucket.projection.unfolding import kept_in
 from tucket.sources.as_source import as_array
 from tucket.sources.dense import Array
 
-__all__ = ["STARTS", "Start"]
-
 Start = Callable[..., Parts | None]
 """From a level to a model of it, given a rank and a generator; None where that would take too long."""
 

@@ -13,8 +13,6 @@ from tucket.base.partition import Partition, check_partition
 from tucket.geometry.checks import to_host
 from tucket.geometry.coordinates import theta
 
-__all__ = ["Bingos", "bingo_indices", "bingos"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bingos:

@@ -7,8 +7,6 @@ from typing import Any
 from tucket.backends import check_same_backend, get_namespace
 from tucket.geometry.checks import Dense, check_real
 
-__all__ = ["boltzmann", "check_machine"]
-
 MAX_UNITS = 20
 """The most units of a Boltzmann machine: the tensor has two to the power of this many entries."""
 

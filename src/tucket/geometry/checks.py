@@ -14,21 +14,6 @@ from tucket.kernels import array_api
 from tucket.kernels.measures import power_of_two
 from tucket.sources.dense import as_tensor
 
-__all__ = [
-    "Dense",
-    "check_positive",
-    "check_real",
-    "divergence",
-    "explain_total",
-    "first_index",
-    "in_unit",
-    "number_at",
-    "precision",
-    "refuse_traced",
-    "shares",
-    "to_host",
-]
-
 Dense = NDArray[np.float64] | Any
 """A NumPy array of float64, or an array of another library in the widest float type that it has."""
 

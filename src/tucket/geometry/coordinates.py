@@ -26,8 +26,6 @@ from tucket.geometry.checks import (
     precision,
 )
 
-__all__ = ["eta", "from_eta", "from_theta", "rises", "sums_above", "sums_below", "theta"]
-
 
 def theta(x: Any) -> Dense:
     r"""Return the natural parameters θ of a positive tensor.

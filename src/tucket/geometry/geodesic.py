@@ -9,8 +9,6 @@ from tucket.backends import check_same_backend, get_namespace
 from tucket.base.checks import check_shape_match
 from tucket.geometry.checks import Dense, check_positive, in_unit
 
-__all__ = ["geodesic"]
-
 
 def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
     """Return the point at `t` on the line from `p` (t = 0) to `q` (t = 1).

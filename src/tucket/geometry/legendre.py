@@ -14,8 +14,6 @@ from tucket.geometry.checks import Dense, divergence, precision
 from tucket.geometry.coordinates import sums_above
 from tucket.geometry.log_linear import ROUNDING, Basis, LogLinear, fisher, largest, prepare, solve
 
-__all__ = ["Legendre", "legendre"]
-
 
 @dataclass(frozen=True, slots=True)
 class Legendre:

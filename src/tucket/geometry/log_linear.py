@@ -25,8 +25,6 @@ from tucket.geometry.bingos import bingo_indices
 from tucket.geometry.checks import Dense, check_positive, refuse_traced, shares, to_host
 from tucket.geometry.coordinates import sums_below
 
-__all__ = ["ROUNDING", "Basis", "LogLinear", "fisher", "free_indices", "largest", "prepare", "solve"]
-
 MAX_PARAMETERS = 4000
 """The most free parameters with a Fisher matrix: it has the square of this many entries, and is solved."""
 

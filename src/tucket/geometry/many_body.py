@@ -9,8 +9,6 @@ from typing import Any
 from tucket.backends import get_namespace
 from tucket.geometry.checks import Dense, check_positive, precision, refuse_traced, shares
 
-__all__ = ["many_body"]
-
 
 def many_body(x: Any, interactions: Iterable[Sequence[int]], *, n_iter_max: int = 10_000, tol: float = 1e-12) -> Dense:
     """Return the nearest tensor that has only the chosen interactions between modes.

@@ -15,8 +15,6 @@ from tucket.geometry.boltzmann import boltzmann, check_machine
 from tucket.geometry.checks import Dense, divergence, refuse_traced, to_host
 from tucket.geometry.one_body import one_body
 
-__all__ = ["MeanField", "mean_field"]
-
 
 @dataclass(frozen=True, slots=True)
 class MeanField:

@@ -7,8 +7,6 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["mobius"]
-
 
 def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
     r"""Return the Möbius function μ of the indices of a tensor, by its definition.

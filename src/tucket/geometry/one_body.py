@@ -11,8 +11,6 @@ from tucket.backends import get_backend, get_namespace
 from tucket.geometry.checks import Dense, check_positive, check_real, in_unit
 from tucket.geometry.coordinates import rises, sums_above, sums_below
 
-__all__ = ["one_body", "one_body_eta", "one_body_theta"]
-
 
 def one_body(x: Any) -> list[Dense]:
     """Return the distribution of each mode. Their product times the total is the best rank-1 tensor.

@@ -10,8 +10,6 @@ from tucket.geometry.coordinates import sums_above
 from tucket.geometry.legendre import legendre
 from tucket.geometry.log_linear import ROUNDING, Basis, fisher, largest, prepare, solve
 
-__all__ = ["e_project", "m_project"]
-
 
 def m_project(x: Any, basis: Basis) -> Dense:
     """Return the m-projection of a positive tensor: the Q of the model with the least D(x; Q).

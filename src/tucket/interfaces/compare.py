@@ -17,8 +17,6 @@ from tucket.models.tucker import Tucker
 from tucket.projection.ltr import ltr
 from tucket.sources.dense import as_tensor, check_values
 
-__all__ = ["Entry", "compare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

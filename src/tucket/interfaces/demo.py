@@ -18,8 +18,6 @@ from tucket.interfaces.text import format_sizes, table
 from tucket.projection.ltr import ltr
 from tucket.sources.dense import Array
 
-__all__ = ["run"]
-
 AXES = Axes(("photograph", "row", "column", "colour"), (("temple", "flower"), None, None, ("red", "green", "blue")))
 RANKS = ((2, 10, 15, 3), (2, 30, 45, 3), (2, 90, 135, 3), (2, 180, 270, 3))
 WAYS: Any = (("published", "random"), ("projection", "random"), ("projection", "uniform"), ("projection", "segments"))

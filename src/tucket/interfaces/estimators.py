@@ -21,8 +21,6 @@ from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
 from tucket.projection.ltr import ltr
 
-__all__ = ["LTR"]
-
 
 class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     r"""Reduce samples, which are non-negative arrays, to a few non-negative features, in closed form.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["format_sizes", "human_bytes", "table"]
-
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """Align cells in columns: the first `words` columns to the left, the others, numbers, to the right.

@@ -11,27 +11,6 @@ import numpy as np
 
 from tucket.backends import get_namespace
 
-__all__ = [
-    "Matrix",
-    "Parts",
-    "at_least",
-    "distance_of",
-    "inner_product",
-    "join",
-    "kronecker",
-    "least_of",
-    "multiply",
-    "multiply_all",
-    "quotient",
-    "reshape",
-    "select",
-    "share",
-    "to_mixture",
-    "unfold",
-    "weigh",
-    "without",
-]
-
 Matrix = Any  # an array of floats, of NumPy's or of another library's, of any number of modes
 Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
 

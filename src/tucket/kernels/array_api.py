@@ -17,22 +17,6 @@ from tucket.base.threads import ordered_map
 from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = [
-    "block_sums",
-    "divergence",
-    "expand",
-    "expand_blocks",
-    "first_bad",
-    "first_index",
-    "is_fine",
-    "largest",
-    "misfit",
-    "residual",
-    "shares",
-    "sum_blocks",
-    "traced_sums",
-]
-
 SLAB_ENTRIES = 1 << 24
 """Entries that are worked on at a time, in float64."""
 

@@ -13,18 +13,6 @@ from numpy.typing import NDArray
 
 from tucket.backends import get_backend, get_namespace
 
-__all__ = [
-    "SAFE_SQUARES",
-    "divergence",
-    "error_ratio",
-    "information",
-    "moments",
-    "power_of_two",
-    "relative_error",
-    "square_sum",
-    "v_log_v",
-]
-
 SAFE_SQUARES = 1e-280
 """Sum of squares above which none that matters has underflowed."""
 

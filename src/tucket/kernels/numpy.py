@@ -13,8 +13,6 @@ from tucket.base.partition import Partition
 from tucket.kernels.measures import moments
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = ["block_sums"]
-
 INDICATOR_ENTRIES = 1 << 14
 """Largest indicator matrix of blocks (rank x size) with which a matrix product is faster than a sum per block."""
 

@@ -14,8 +14,6 @@ from tucket.base.threads import ordered_map
 from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = ["entry_sums"]
-
 PIECE_ENTRIES = 1 << 14
 """Entries that are converted and added at a time: few enough for the second-level cache."""
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KL_RECHECK", "Moments", "Sums"]
-
 KL_RECHECK = 1e-2
 """Divergence over the total below which logarithms in float32 have too few digits for it."""
 

@@ -29,8 +29,6 @@ from tucket.sources.source import Chunk, Source
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["Block", "BlockTucker", "blocks_from_arrays", "blocks_to_arrays"]
-
 
 class Block(NamedTuple):
     """A block of one mode: its indices, as a slice where they are neighbours, its mass, and the indices' labels."""

@@ -22,8 +22,6 @@ from tucket.sources.reductions import BlockSums, Placed, check_total
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["collect", "read_finely"]
-
 Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
 
 

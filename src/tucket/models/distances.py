@@ -18,8 +18,6 @@ from tucket.sources.source import Chunk, Entries
 if TYPE_CHECKING:
     from tucket.models.model import Model
 
-__all__ = ["DivergenceFrom", "SquaresFrom", "is_sparse", "part_at"]
-
 SLAB_ENTRIES = 1 << 12
 """Entries of a sparse tensor at which a model is evaluated at a time."""
 

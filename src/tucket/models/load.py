@@ -15,8 +15,6 @@ from tucket.models.tucker import Tucker
 if TYPE_CHECKING:
     import os
 
-__all__ = ["load"]
-
 
 def load(path: str | os.PathLike[str]) -> Tucker | BlockTucker:
     """Read a model that `save` wrote.

@@ -28,8 +28,6 @@ from tucket.sources.source import Chunk, Source
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Index", "Model", "check_part", "check_parts", "check_range", "parse_index"]
-
 Index = SupportsIndex | slice | EllipsisType
 
 PART_ENTRIES = 1 << 24

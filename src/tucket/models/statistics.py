@@ -26,8 +26,6 @@ from tucket.sources.source import Source
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Statistics", "make_statistics", "read"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Statistics:

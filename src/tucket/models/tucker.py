@@ -16,8 +16,6 @@ from tucket.base.axes import Axes
 from tucket.base.boxes import Box
 from tucket.models.model import Model, check_part, check_parts, check_range, register_with_jax
 
-__all__ = ["Tucker", "numbered"]
-
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Tucker(Model):

@@ -10,8 +10,6 @@ from numpy.typing import DTypeLike
 from tucket.models.block_tucker import BlockTucker
 from tucket.projection.ltr import ltr
 
-__all__ = ["best_rank1"]
-
 
 def best_rank1(x: Any, *, dtype: DTypeLike = np.float64, workers: int | None = None) -> BlockTucker:
     r"""Return the rank-1 tensor of least Kullback-Leibler divergence: the product of the marginals.

@@ -21,8 +21,6 @@ from tucket.models.collect import read_finely
 from tucket.models.statistics import Statistics
 from tucket.projection.unfolding import kept_in
 
-__all__ = ["InformationCurve", "Point", "check_criterion", "information_curve"]
-
 
 @dataclass(frozen=True, slots=True)
 class Point:

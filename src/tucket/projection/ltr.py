@@ -24,8 +24,6 @@ from tucket.sources.dense import Array
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["ltr"]
-
 RankChoice = Rank | Mapping[int | str, SupportsIndex | None] | Literal["mdl"] | None
 
 VARIANTS: Mapping[str, Callable[[Statistics], BlockTucker]] = {

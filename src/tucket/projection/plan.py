@@ -29,8 +29,6 @@ from tucket.projection.search import Search
 from tucket.projection.strategies import STRATEGIES, BlockStrategy, StrategyName
 from tucket.sources.source import Source
 
-__all__ = ["BlockChoice", "Plan", "make_plan"]
-
 BlockChoice = StrategyName | Partition | Iterable[StrategyName | Blocks | ArrayLike | None] | Mapping[int | str, Any]
 
 

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.statistics import Statistics
 
-__all__ = ["project_as_published"]
-
 
 def project_as_published(statistics: Statistics) -> BlockTucker:
     """Run Algorithm 1 as printed, with the λ of Eq. (1), on the core alone.

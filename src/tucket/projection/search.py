@@ -31,8 +31,6 @@ from tucket.sources.dense import Array
 from tucket.sources.reductions import Unfoldings, block_sums
 from tucket.sources.source import Source
 
-__all__ = ["Search"]
-
 RESTARTS, CHEAP_LOGS = 8, 500_000
 """Random starts at most, and the logarithms that one sweep of all of them may cost."""
 

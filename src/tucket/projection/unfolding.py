@@ -18,8 +18,6 @@ from tucket.base.partition import Partition
 from tucket.kernels.algebra import reshape
 from tucket.kernels.measures import information
 
-__all__ = ["Unfolding", "add_rows", "count_entries", "is_sparse", "kept_by", "kept_in", "to_host"]
-
 Unfolding = Any
 
 

@@ -15,8 +15,6 @@ from tucket.sources.dense import Array, Mapped, as_tensor, explain_values, mappi
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-__all__ = ["as_array", "as_dense", "as_source"]
-
 
 def as_source(
     x: Any,

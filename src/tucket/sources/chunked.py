@@ -18,8 +18,6 @@ from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.errors import name_box
 from tucket.sources.source import Chunk, Reduction, Result, Source
 
-__all__ = ["MEMORY_BYTES", "Chunked"]
-
 MEMORY_BYTES = 1 << 28
 """Bytes that reading may take by default."""
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from tucket.base.checks import as_index
 
-__all__ = ["Bins", "Column", "make_column"]
-
 Bins = str | int | Sequence[float]
 
 MAX_TIME_BINS = 100_000_000

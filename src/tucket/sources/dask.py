@@ -18,8 +18,6 @@ from tucket.sources.errors import name_box
 from tucket.sources.source import Chunk, Entries, Reduction, Source
 from tucket.sources.sparse import from_sparse
 
-__all__ = ["Dask"]
-
 FAN_IN = 8
 """Results that one task merges."""
 

@@ -20,8 +20,6 @@ from tucket.base.run import Run
 from tucket.kernels import array_api
 from tucket.sources.source import Chunk, Reduction, Result, Source
 
-__all__ = ["Array", "Mapped", "as_tensor", "check_values", "explain_values"]
-
 
 def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
     """Return `x` as a NumPy array of real numbers with at least one mode and no empty one, not copied.

@@ -8,8 +8,6 @@ from typing import Any
 
 from tucket.base.boxes import Box
 
-__all__ = ["FileFormatError", "close_on_error", "explain_read_errors", "name_box"]
-
 
 class FileFormatError(ValueError):
     """A file that cannot be read, and why: the message names the file or the option and needs no further context."""

@@ -25,8 +25,6 @@ from tucket.sources.source import Source
 from tucket.sources.sparse import from_entries
 from tucket.sources.table import Table, from_parquet, read_batches
 
-__all__ = ["open"]
-
 
 def open(x: Any, *, memory: int | str | None = None, **options: Any) -> Source:  # noqa: A001
     r"""Open a file, or anything else that holds a tensor, and read no more of it than its shape takes.

@@ -25,8 +25,6 @@ from tucket.sources.dense import Array, Mapped, as_tensor
 from tucket.sources.errors import FileFormatError, close_on_error, explain_read_errors
 from tucket.sources.source import Source
 
-__all__ = ["IMAGES", "open_folder", "open_image", "open_tiff"]
-
 IMAGES = (".png", ".pgm", ".ppm", ".bmp", ".jpg", ".jpeg", ".tif", ".tiff")
 
 

@@ -12,8 +12,6 @@ from tucket.base.boxes import Box
 from tucket.base.optional import import_optional
 from tucket.sources.source import Source
 
-__all__ = ["from_xarray", "to_dataset"]
-
 
 def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
     """Return a DataArray as a source: its dimensions name the modes, its index coordinates label their indices."""

@@ -19,8 +19,6 @@ from tucket.kernels.sums import Moments, Sums
 from tucket.sources.dense import explain_values
 from tucket.sources.source import Chunk, Entries, Source
 
-__all__ = ["BlockSums", "Scalars", "Unfoldings", "block_sums", "check_chunk", "is_finite"]
-
 
 def block_sums(
     source: Source,

@@ -22,15 +22,6 @@ from tucket.base.boxes import Box
 from tucket.base.partition import Partition
 from tucket.base.run import Progress, Run
 
-__all__ = [
-    "Chunk",
-    "Entries",
-    "Reduction",
-    "Result",
-    "Source",
-    "check_indices",
-]
-
 
 class Chunk(NamedTuple):
     """A dense part of a tensor, and where it is in the whole."""

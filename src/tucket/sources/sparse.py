@@ -14,8 +14,6 @@ from tucket.base.axes import Axes
 from tucket.base.checks import bad_value, check_real, check_shape, check_sizes
 from tucket.sources.source import Entries, Source, check_indices
 
-__all__ = ["Sparse", "coalesce", "from_entries", "from_scipy", "from_sparse"]
-
 
 class Sparse(Source):
     """Entries in memory, in any order, as a single chunk; entries with the same index are added."""

@@ -13,8 +13,6 @@ from tucket.base.checks import as_index
 from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.sparse import Sparse
 
-__all__ = ["Stream"]
-
 
 class Stream:
     """Slabs of a tensor that follow each other along one mode.

@@ -20,8 +20,6 @@ from tucket.sources.errors import explain_read_errors
 from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse, coalesce
 
-__all__ = ["Table", "from_parquet", "from_table"]
-
 
 def from_table(
     frame: Any,

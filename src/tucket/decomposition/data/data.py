@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from tucket.backends import Backend
 from tucket.kernels.algebra import Matrix
 
-__all__ = ["Data", "Terms", "Work"]
-
 Work = Callable[..., tuple[Matrix, ...]]
 """A function of data, numbers and arrays that looks at no value of an array."""
 

@@ -16,8 +16,6 @@ from tucket.base.threads import ordered_map
 from tucket.decomposition.data.data import Data
 from tucket.kernels.algebra import Matrix, join, multiply, multiply_all
 
-__all__ = ["DenseData"]
-
 Result = TypeVar("Result")
 
 PIECE_ENTRIES = 1 << 17

@@ -16,8 +16,6 @@ from tucket.decomposition.data.data import Data, Work
 from tucket.decomposition.nearest import eigenvalue_bound, nearest
 from tucket.kernels.algebra import Matrix, at_least, join, least_of, multiply, multiply_all, share
 
-__all__ = ["DeviceData"]
-
 Result = TypeVar("Result")
 
 SLAB_ENTRIES = 1 << 24

@@ -10,8 +10,6 @@ from tucket.backends import get_namespace
 from tucket.decomposition.data.data import Data, Terms
 from tucket.kernels.algebra import Matrix, join, kronecker, multiply_all, reshape, unfold, without
 
-__all__ = ["slopes"]
-
 NARROW_COLUMNS, TALL_COST = 64, 200
 """Columns up to which a product is slow, and the cost of an entry of a matrix beside a multiplication."""
 

@@ -32,8 +32,6 @@ from tucket.kernels.algebra import (
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-__all__ = ["Divergence", "KullbackLeibler"]
-
 FLOOR = 1e-3
 """Share of the rank-1 model that every component is mixed with at the start, so that no zero is locked."""
 

@@ -11,8 +11,6 @@ from tucket.kernels.algebra import Matrix, Parts
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-__all__ = ["Loss", "Problem", "Update"]
-
 Update = tuple[Matrix, list[Matrix], float]
 """A core, factors, and their distance from the tensor."""
 

@@ -37,8 +37,6 @@ from tucket.kernels.algebra import (
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-__all__ = ["LeastSquares", "SquaredError"]
-
 ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
 """Sweeps over a row of a factor at most, and the change of its squares that ends them."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from tucket.kernels.algebra import Matrix, at_least
 
-__all__ = ["ratio"]
-
 LEAST = 1e-11
 """Numerators and denominators are at least this, as in TensorLy."""
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tucket.interfaces.compare import Entry
     from tucket.projection.information_curve import InformationCurve, Point
 
-__all__ = ["compare", "demo", "ranks"]
-
 
 def ranks(
     *,

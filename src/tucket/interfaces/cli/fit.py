@@ -14,8 +14,6 @@ from typer import Option
 from tucket.interfaces.cli import output as out
 from tucket.interfaces.cli.options import Data, DataOptions, Json, Quiet, Rank, Workers, parse_rank
 
-__all__ = ["fit", "reduce"]
-
 Method = StrEnum("Method", ["ltr", "ntd"])
 Variant = StrEnum("Variant", ["projection", "published"])
 Loss = StrEnum("Loss", ["kl", "ls"])

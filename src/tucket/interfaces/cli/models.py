@@ -11,8 +11,6 @@ from typer import Argument, Option
 from tucket.interfaces.cli.options import DataOptions, Json, Model, Output, Quiet, Workers
 from tucket.interfaces.cli.output import check_output, facts_of_model, print_facts, progress_bar, say
 
-__all__ = ["expand", "info", "report"]
-
 
 def info(
     file: Annotated[Path, Argument(metavar="FILE", help="A saved model, or saved statistics.")],

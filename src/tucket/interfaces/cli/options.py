@@ -13,20 +13,6 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-__all__ = [
-    "Data",
-    "DataOptions",
-    "Json",
-    "Model",
-    "Output",
-    "Quiet",
-    "Rank",
-    "Workers",
-    "parse_rank",
-    "parse_ranks",
-    "spread_options",
-]
-
 Data = Annotated[str, Argument(metavar="DATA", help="The tensor: a file, a folder of images, or tables.")]
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model saved by `fit` or `reduce`.")]
 Output = Annotated[Path, Option("--output", "-o", help="File to write.")]

@@ -16,8 +16,6 @@ import typer
 if TYPE_CHECKING:
     from tucket.base.run import Progress, Step
 
-__all__ = ["check_output", "default_output", "facts_of_model", "iteration_status", "print_facts", "progress_bar", "say"]
-
 
 def check_output(path: Path, data: str | Path | None = None) -> None:
     """Refuse, before any work is done, a path that cannot be written, or that is the input."""

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="tucket",
     help="Turn non-negative tensors into small non-negative Tucker models.",

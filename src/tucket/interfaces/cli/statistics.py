@@ -10,8 +10,6 @@ from typer import Argument, Option
 from tucket.interfaces.cli.options import Data, DataOptions, Output, Quiet, Rank, Workers, parse_rank
 from tucket.interfaces.cli.output import check_output, progress_bar, say
 
-__all__ = ["collect", "merge"]
-
 
 def collect(
     *,

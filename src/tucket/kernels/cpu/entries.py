@@ -8,8 +8,6 @@ import numpy as np
 
 from tucket.kernels.cpu.loops import compiled
 
-__all__ = ["add_entries"]
-
 
 @compiled()
 def add_entries(coords, values, offsets, steps, marginals, core, cells):

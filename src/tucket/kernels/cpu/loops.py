@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["compare_rows", "sum_narrow_rows", "sum_wide_rows", "write_rows"]
-
 
 def compiled(*fastmath):
     """Return a decorator that compiles a function to run without the GIL, and caches the result on disk if possible."""

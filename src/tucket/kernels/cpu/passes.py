@@ -26,8 +26,6 @@ from tucket.kernels.cpu.rows import (
 )
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = ["block_sums", "residual", "write"]
-
 Array = NDArray[Any]
 
 TILE_COLUMNS = 1 << 15

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NARROW_COLUMNS", "Rows", "is_readable", "memory_order", "merge", "row_length", "short_split", "sum_split"]
-
 NARROW_COLUMNS = 2048
 """Most columns of a row that is read whole. Merged modes have at most half as many, so that a float64 row and its sums
 fit the first-level cache."""

@@ -11,8 +11,6 @@ import numpy as np
 
 from tucket.kernels.cpu.loops import log, summing
 
-__all__ = ["best_chain", "join_all", "join_neighbours", "move_one_by_one", "polish", "score_intervals"]
-
 
 @summing
 def score(a, b, sign):

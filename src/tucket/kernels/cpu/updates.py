@@ -8,8 +8,6 @@ import numpy as np
 
 from tucket.kernels.cpu.loops import log, summing
 
-__all__ = ["descend_rows", "ratios"]
-
 NEGLIGIBLE = 1e-280
 """Model entries up to this size count as zero, because dividing by them could overflow."""
 

@@ -17,8 +17,6 @@ from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.kernels.gpu.loops import sort_indices
 
-__all__ = ["GroupedIndices", "Layout", "RowView", "layout_of"]
-
 ROW_COLUMNS = 512
 """Columns from which a row is long enough. The sizes in this file were tuned on an H200."""
 

@@ -17,19 +17,6 @@ from tucket.kernels.gpu.loops import compare_rows, coordinate_descent, expand_co
 from tucket.kernels.gpu.sums import FLOAT32, FLOAT64, DeviceSums, choose_tile, sum_blocks, sum_type_of
 from tucket.kernels.sums import KL_RECHECK, Sums
 
-__all__ = [
-    "block_sums",
-    "core",
-    "descend_rows",
-    "divergence",
-    "divergence_of",
-    "on_device_of",
-    "piece_entries",
-    "project",
-    "residual",
-    "write",
-]
-
 PIECE_ENTRIES = 1 << 33
 """Entries that are read at a time at most, so that what is held beside them stays small: about a number per row."""
 

@@ -13,8 +13,6 @@ import torch
 
 from tucket.kernels.gpu.passes import on_device_of
 
-__all__ = ["Recorded", "recording_of"]
-
 _recording = Lock()
 
 

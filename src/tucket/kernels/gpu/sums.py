@@ -23,8 +23,6 @@ from tucket.kernels.gpu.layout import Batch, GroupedIndices, Layout, RowView
 from tucket.kernels.gpu.loops import add_chunks, sum_pieces, sum_rows
 from tucket.kernels.sums import Moments, Sums
 
-__all__ = ["FLOAT32", "FLOAT64", "INT32", "DeviceSums", "choose_tile", "sum_blocks", "sum_type_of"]
-
 FLOAT64, INT32, FLOAT32 = 0, 1, 2
 """Types that the entries of a tile are added in. Sums of tiles are added in float64 in any case."""
 

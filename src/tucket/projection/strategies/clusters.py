@@ -14,8 +14,6 @@ from tucket.kernels.measures import v_log_v
 from tucket.projection.strategies.strategy import BlockStrategy
 from tucket.projection.unfolding import Unfolding, add_rows, count_entries, is_sparse, to_host
 
-__all__ = ["Clusters"]
-
 LONG_LOGS = 1_000_000_000
 """Logarithms from which all indices are moved only once."""
 

@@ -10,8 +10,6 @@ from tucket.base.blocks import Blocks
 from tucket.base.checks import check_rng
 from tucket.projection.strategies.strategy import BlockStrategy
 
-__all__ = ["Random", "Uniform"]
-
 
 class Uniform(BlockStrategy):
     """Blocks of nearly equal size."""

@@ -14,8 +14,6 @@ from tucket.base.threads import ordered_map
 from tucket.projection.strategies.strategy import BlockStrategy
 from tucket.projection.unfolding import Unfolding, add_rows, is_sparse, to_host
 
-__all__ = ["Segments"]
-
 EXACT_LOGS = 10_000_000
 """Logarithms up to which all intervals of a mode are scored exactly."""
 

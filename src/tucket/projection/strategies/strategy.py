@@ -10,8 +10,6 @@ import numpy as np
 from tucket.base.blocks import Blocks
 from tucket.projection.unfolding import Unfolding
 
-__all__ = ["BlockStrategy"]
-
 
 class BlockStrategy(ABC):  # noqa: B024
     """How the blocks of one mode are chosen.
