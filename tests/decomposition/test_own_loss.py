@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from tucket.decomposition.data import Data
-from tucket.decomposition.data.slopes import slopes
 from tucket.decomposition.levels import Level, Pyramid
 from tucket.decomposition.losses import Loss, Problem, Update
 from tucket.kernels.algebra import Matrix, Parts, share
@@ -38,13 +37,13 @@ class BetaProblem(Problem):
         self.data = data
 
     def distance(self, parts: Parts) -> float:
-        return float(slopes(self.data, *parts, _numerators)[2])
+        return float(self.data.slopes(*parts, _numerators)[2])
 
     def descend(self, parts: Parts) -> Iterator[Update]:
         core, factors = parts[0], list(parts[1])
         while True:
             for place in range(len(factors) + 1):
-                above, below = (slopes(self.data, core, factors, terms) for terms in (_numerators, _denominators))
+                above, below = (self.data.slopes(core, factors, terms) for terms in (_numerators, _denominators))
                 if place == len(factors):
                     core = core * share(above[0], below[0])
                 else:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tucket.base.checks import as_index, frozen
+from tucket.base.checks import as_index, check_rank, frozen
 
 Mode = int | str
 
@@ -204,6 +204,11 @@ def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: 
         seen.add(number)
         spread[number] = value
     return tuple(spread)
+
+
+def check_rank_by_mode(rank: Any, axes: Axes | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the rank of every mode, given as one int, one per mode, or a mapping from modes."""
+    return check_rank(by_mode(rank, axes, len(shape), None, "rank"), shape)
 
 
 def _as_labels(values: ArrayLike | None) -> NDArray[Any] | None:

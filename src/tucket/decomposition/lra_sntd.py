@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY, get_backend
-from tucket.base.checks import Rank, check_dtype, check_rank
+from tucket.base.axes import check_rank_by_mode
+from tucket.base.checks import Rank, check_dtype
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
 from tucket.base.run import Run
@@ -69,7 +70,8 @@ def lra_sntd(
             f"x is of {source.backend}, and scikit-learn needs a NumPy array; decompose x by tucket.ntd "
             f"where it is, or give an array that NumPy can read, such as x.float().cpu() for a torch tensor"
         )
-    tensor, ranks, seed = np.asarray(source.array), check_rank(rank, source.shape), int(run.generator().integers(2**31))
+    tensor, ranks = np.asarray(source.array), check_rank_by_mode(rank, source.axes, source.shape)
+    seed = int(run.generator().integers(2**31))
     total = read(source, Partition.uniform(tensor.shape, 1), run).total
     scale = 1 / power_of_two(total / tensor.size, 1000)
     rest, factors = tensor * np.float64(scale), []

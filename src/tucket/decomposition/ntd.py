@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY, get_backend
-from tucket.base.axes import by_mode
+from tucket.base.axes import check_rank_by_mode
 from tucket.base.checks import (
     Rank,
     as_index,
     check_count,
     check_dtype,
     check_number,
-    check_rank,
     check_shape_match,
     choose,
     listed,
@@ -26,8 +25,7 @@ from tucket.base.checks import (
 from tucket.base.partition import Partition
 from tucket.base.run import Run, StepCallback
 from tucket.base.threads import single_threaded_blas
-from tucket.decomposition.descend import Begin, descend, improve
-from tucket.decomposition.descent import Descent
+from tucket.decomposition.descent import Begin, Descent, descend, improve
 from tucket.decomposition.fit import Fit
 from tucket.decomposition.levels import Pyramid, make_pyramid
 from tucket.decomposition.losses import LOSSES, Loss
@@ -244,7 +242,7 @@ def _check_ranks(rank: Any, source: Array | Mapped, given: Model | None) -> tupl
         if given is None:
             raise TypeError("rank is missing; give an int, or one per mode with None where a mode keeps its size")
         return given.rank
-    ranks = check_rank(by_mode(rank, source.axes, len(source.shape), None, "rank"), source.shape)
+    ranks = check_rank_by_mode(rank, source.axes, source.shape)
     if given is not None and ranks != given.rank:
         raise ValueError(f"rank {ranks} contradicts the model of init, which has {given.rank}; leave rank out")
     return ranks

@@ -20,7 +20,8 @@ from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
 from tucket.kernels.measures import SAFE_SQUARES, power_of_two
 from tucket.kernels.sums import KL_RECHECK
-from tucket.models.model import Model, check_part, check_parts, check_range, register_with_jax
+from tucket.models.model import Model, register_with_jax
+from tucket.models.parts import check_part, check_parts, check_range
 from tucket.models.tucker import numbered
 from tucket.sources.dense import Array
 from tucket.sources.reductions import block_sums

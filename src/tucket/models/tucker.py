@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tucket.backends import NUMPY, get_backend
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box
-from tucket.models.model import Model, check_part, check_parts, check_range, register_with_jax
+from tucket.models.model import Model, register_with_jax
+from tucket.models.parts import check_part, check_parts, check_range
 
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)

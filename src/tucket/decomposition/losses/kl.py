@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data
-from tucket.decomposition.data.slopes import slopes
-from tucket.decomposition.losses.loss import Loss, Problem, Update
-from tucket.decomposition.losses.published import ratio
+from tucket.decomposition.losses.loss import Loss, Problem, Update, published_ratio
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
@@ -121,7 +119,7 @@ class Divergence(Problem):
         return of_core, of_factors, distance_of(float(with_total) - self.total)
 
     def published(self, parts: Parts) -> Iterator[Update]:
-        """Yield the model after each round over the factors and the core: see `losses.published`."""
+        """Yield the model after each round over the factors and the core: by Kim & Choi."""
         core, factors = parts[0], list(parts[1])
         xp = get_namespace(core)
         _, by_factor, _ = self.slopes(core, factors)
@@ -129,10 +127,10 @@ class Divergence(Problem):
             for mode in range(core.ndim):
                 sums = {k: xp.sum(factor, axis=0)[:, None] for k, factor in enumerate(factors)}
                 mass = unfold(multiply_all(core, without(sums, mode)), mode).T
-                factors[mode] = factors[mode] * ratio(by_factor[mode], mass)
+                factors[mode] = factors[mode] * published_ratio(by_factor[mode], mass)
                 by_core, by_factor, _ = self.slopes(core, factors)
             mass = weigh(xp.ones_like(core), {mode: xp.sum(factor, axis=0) for mode, factor in enumerate(factors)})
-            core = core * ratio(by_core, mass)
+            core = core * published_ratio(by_core, mass)
             _, by_factor, divergence = self.slopes(core, factors)
             yield core, list(factors), divergence
 
@@ -155,7 +153,7 @@ def _improve(data: Data, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
 
 def _slopes(data: Data, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:
     """Return the derivative of <R, Q> by the core and by each factor, and the divergence with the total added to it."""
-    by_core, by_factor, logs = slopes(data, core, factors, _ratios)
+    by_core, by_factor, logs = data.slopes(core, factors, _ratios)
     xp = get_namespace(core)
     mass = multiply_all(core, {mode: xp.sum(factor, axis=0)[:, None] for mode, factor in enumerate(factors)})
     return by_core, by_factor, logs + xp.sum(mass)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from tucket.kernels.algebra import Matrix, Parts
+from tucket.kernels.algebra import Matrix, Parts, at_least
 
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
@@ -74,3 +74,16 @@ class Loss(ABC):
     def unit(self, pyramid: Pyramid) -> float:  # noqa: ARG002
         """Return the size of the loss that counts as 1: absolute tolerances are shares of it."""
         return 1.0
+
+
+LEAST = 1e-11
+"""Numerators and denominators of the published updates are at least this, as in TensorLy."""
+
+
+def published_ratio(numerator: Matrix, denominator: Matrix) -> Matrix:
+    """Return the factor of a published multiplicative update.
+
+    See Kim & Choi, "Nonnegative Tucker decomposition", CVPR 2007. A part that is zero stays zero; a divisor that would
+    be zero is a small number instead.
+    """
+    return at_least(numerator, LEAST) / at_least(denominator, LEAST)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data
-from tucket.decomposition.losses.loss import Loss, Problem, Update
-from tucket.decomposition.losses.published import ratio
+from tucket.decomposition.losses.loss import Loss, Problem, Update, published_ratio
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 from tucket.kernels.algebra import (
     Matrix,
@@ -125,7 +124,7 @@ class LeastSquares(Problem):
         return _contract(self.data, self.metric, factors)
 
     def published(self, parts: Parts) -> Iterator[Update]:
-        """Yield the model after each round over the factors and the core: see `losses.published`."""
+        """Yield the model after each round over the factors and the core: by Kim & Choi."""
         core, factors = self.begin(parts)
         grams = {mode: factor.T @ factor for mode, factor in enumerate(factors)}
         while True:
@@ -133,10 +132,10 @@ class LeastSquares(Problem):
                 part = self.contract(without(dict(enumerate(factors)), mode))
                 rows = unfold(core, mode)
                 gram = rows @ unfold(multiply_all(core, without(grams, mode)), mode).T
-                factors[mode] = factors[mode] * ratio(unfold(part, mode) @ rows.T, factors[mode] @ gram)
+                factors[mode] = factors[mode] * published_ratio(unfold(part, mode) @ rows.T, factors[mode] @ gram)
                 grams[mode] = factors[mode].T @ factors[mode]
             target = multiply_all(part, {core.ndim - 1: factors[-1]})
-            core = core * ratio(target, multiply_all(core, grams))
+            core = core * published_ratio(target, multiply_all(core, grams))
             square = float(inner_product(core, multiply_all(core, grams)) - 2 * inner_product(core, target))
             yield core, list(factors), max(0.0, self.norm + square)
 
