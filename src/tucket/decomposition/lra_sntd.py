@@ -37,10 +37,10 @@ def lra_sntd(
 ) -> Tucker:
     r"""Decompose a non-negative tensor mode after mode, each by a non-negative factorisation of its unfolding.
 
-    For each mode k in turn, the unfolding is replaced by its best approximation of rank :math:`r_k`, as the singular
-    value decomposition gives it, and that by a product :math:`A_k H` of non-negative matrices, whose second factor,
-    with :math:`r_k` rows, takes the tensor's place for the next mode. The core is then the non-negative one of least
-    squared error with these factors. After Zhou, Cichocki & Xie, "Fast nonnegative matrix/tensor factorization based
+    For each mode k in turn, the unfolding is replaced by its best approximation of rank :math:`r_k`, taken from the
+    singular value decomposition, and this by a product :math:`A_k H` of non-negative matrices. H, with :math:`r_k`
+    rows, takes the tensor's place for the next mode. The core is then the non-negative one of least squared error
+    with these factors. After Zhou, Cichocki & Xie, "Fast nonnegative matrix/tensor factorization based
     on low-rank approximation", IEEE Transactions on Signal Processing 60 (2012); the factorisation is `NMF` of
     scikit-learn, which must be installed, at its defaults.
 
@@ -48,14 +48,29 @@ def lra_sntd(
     ----------
     x : array of real numbers, finite and not negative
         The tensor. It is copied two or three times, in float64.
-    rank : int, or one a mode, each an int or None
+    rank : int, or one per mode, each an int or None; or dict
         Number of components of each mode; None for as many as it has indices.
-    rng : None, int or numpy.random.Generator
+    rng : None, int or numpy.random.Generator, optional
         For what scikit-learn draws; always the same without one.
-    dtype : float32 or float64
-        Of the model.
-    workers : int
-        How many threads may read the tensor.
+    dtype : float32 or float64, default float64
+        Type of the model.
+    workers : int, optional
+        Threads that may read the tensor; by default as many as the process has processors.
+
+    Returns
+    -------
+    Tucker
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite.
+    TypeError
+        If `x` is not an array in the memory of the host.
+
+    See Also
+    --------
+    ntd : Iterates to the least error.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-r"""Least squares without negative entries, by accelerated steps down the gradient, none of which may go up.
+r"""Least squares without negative entries, by accelerated gradient steps that never raise the objective.
 
 What is lowered is half of the squared distance from a tensor, less that of the tensor from 0:
 

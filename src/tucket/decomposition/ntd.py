@@ -37,7 +37,7 @@ from tucket.sources.as_source import as_dense
 from tucket.sources.dense import Array, Mapped
 
 FULL_ENTRIES, SKETCH_CELLS = 1 << 27, 1 << 22
-"""Entries up to which a tensor is decomposed to its single indices unless told otherwise, and the cells else."""
+"""Entries up to which a tensor is decomposed down to its single indices by default, and the cells of larger ones."""
 
 PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "finest": None}
 """What the paper of LTR compares with."""
@@ -190,7 +190,7 @@ def _split(parts: Iterable[Any]) -> tuple[Any, list[Any]]:
 
 
 def _cast(model: Tucker, dtype: np.dtype[Any], pyramid: Pyramid, loss: float) -> Tucker:
-    """Return the model in another type, with 0 for what is too small to be told from it, if that costs nothing."""
+    """Return the model in another type, with 0 for what that type cannot hold, if the loss stays the same."""
     if dtype == model.dtype:
         return model
     least = np.finfo(dtype).tiny

@@ -1,4 +1,4 @@
-"""Products of tensors and matrices, of NumPy's arrays and of any other library's."""
+"""Products of tensors and matrices, for arrays of any backend."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tucket.backends import get_namespace
 
-Matrix = Any  # an array of floats, of NumPy's or of another library's, of any number of modes
+Matrix = Any  # an array of floats, of any backend and any number of modes
 Parts = tuple[Matrix, list[Matrix]]  # of a Tucker model: its core and factors
 
 
@@ -21,7 +21,7 @@ def reshape(array: Matrix, shape: tuple[int, ...]) -> Matrix:
 
 
 def multiply(part: Matrix, matrix: Matrix, mode: int) -> Matrix:
-    """Sum along one mode against the columns of a matrix, whose number becomes the size of the mode."""
+    """Sum along one mode against the columns of a matrix; their number becomes the size of the mode."""
     before, size, after = math.prod(part.shape[:mode]), part.shape[mode], math.prod(part.shape[mode + 1 :])
     shape = (*part.shape[:mode], matrix.shape[1], *part.shape[mode + 1 :])
     if after == 1:  # one product instead of many
@@ -62,7 +62,7 @@ def at_least(array: Matrix, least: float) -> Matrix:
     """Raise entries that are too small."""
     if isinstance(array, np.ndarray):
         return np.maximum(array, least)
-    if hasattr(array, "clamp"):  # of torch's: it sends no number to a device, and can be recorded
+    if hasattr(array, "clamp"):  # torch: it sends no number to a device, and can be recorded
         return array.clamp(min=least)
     return get_namespace(array).clip(array, least, None)
 

@@ -12,7 +12,7 @@ KL_RECHECK = 1e-2
 
 
 class Moments(NamedTuple):
-    """Sums over all entries v of a tensor; within the logarithm v is counted in some unit, 1 unless told otherwise."""
+    """Sums over all entries v of a tensor; within the logarithm v is counted in some unit, 1 by default."""
 
     v_log_v: float
     v_squared: float

@@ -141,7 +141,12 @@ class BlockTucker(Model):
         return tuple(self.dense_factors())
 
     def dense_factors(self) -> list[Any]:
-        """Build the factor matrices, one per mode, of shape (size, rank)."""
+        """Build the factor matrices, one per mode, of shape (size, rank).
+
+        Returns
+        -------
+        list of arrays
+        """
         backend = self.backend
         return [
             backend.xp.astype(backend.indicator(blocks.labels, blocks.rank), vector.dtype) * vector[:, None]
@@ -201,7 +206,12 @@ class BlockTucker(Model):
         return tuple(found)
 
     def block_masses(self) -> Any:
-        """Return the sum of the model over each block."""
+        """Return the sum of the model over each block.
+
+        Returns
+        -------
+        array of shape `rank`
+        """
         backend = self.backend
         masses = backend.as_float(self.core)
         for mode, (blocks, vector) in enumerate(zip(self.partition.modes, self.weights)):

@@ -95,7 +95,12 @@ class Model(ABC):
         return sum(math.prod(map(int, part.shape)) for part in self.parts)
 
     def to_numpy(self) -> Self:
-        """Return the same model with NumPy arrays as its parts."""
+        """Return the same model with NumPy arrays as its parts.
+
+        Returns
+        -------
+        Tucker or BlockTucker
+        """
         backend = self.backend
         if backend is NUMPY:
             return self
@@ -177,7 +182,17 @@ class Model(ABC):
         out[...] = self[...]
 
     def astype(self, dtype: DTypeLike) -> Self:
-        """Return the model in float32 or float64."""
+        """Return the model in another float type.
+
+        Parameters
+        ----------
+        dtype : float32 or float64
+            Where the library has no float64, it is float32.
+
+        Returns
+        -------
+        Tucker or BlockTucker
+        """
         backend = self.backend
         target = backend.widest(check_dtype(dtype))
         if backend is NUMPY:
@@ -389,7 +404,9 @@ class Model(ABC):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model) or not (isinstance(other, type(self)) or isinstance(self, type(other))):
             return NotImplemented
-        if not all(hasattr(part, "shape") for part in (*self.parts, *other.parts)):  # as functions of JAX's trees leave
+        if not all(
+            hasattr(part, "shape") for part in (*self.parts, *other.parts)
+        ):  # as JAX leaves them in trees of other things
             return self is other
         if self.axes != other.axes or self.backend != other.backend or not self._same_structure(other):
             return False

@@ -102,7 +102,12 @@ class Tucker(Model):
         return tuple(int(factor.shape[0]) for factor in self.factors)
 
     def dense_factors(self) -> list[Any]:
-        """Return the factor matrices, one per mode, of shape (size, rank)."""
+        """Return the factor matrices, one per mode, of shape (size, rank).
+
+        Returns
+        -------
+        list of arrays
+        """
         return list(self.factors)
 
     def _expand(self, part: Any, mode: int, rows: slice) -> Any:

@@ -18,6 +18,28 @@ def best_rank1(x: Any, *, dtype: DTypeLike = np.float64, workers: int | None = N
 
     with the total S, as in Eq. (1) of the paper. It is `ltr` at rank 1.
 
+    Parameters
+    ----------
+    x : array of real numbers, finite and not negative; or any other data that `ltr` takes
+        The tensor.
+    dtype : float32 or float64, default float64
+        Type of the model.
+    workers : int, optional
+        Threads that may read; by default as many as the process has processors.
+
+    Returns
+    -------
+    BlockTucker
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite.
+
+    See Also
+    --------
+    ltr : The same at any rank.
+
     Examples
     --------
     >>> best_rank1([[1, 2], [3, 4]]).to_tensor()

@@ -45,8 +45,16 @@ class Point:
 class InformationCurve:
     """Divergence and information kept along a nested family of ranks, from the finest to rank 1.
 
-    `joint` always takes the step, in whatever mode, that loses least for each parameter saved; `modes[k]` coarsens
-    mode k alone.
+    Parameters
+    ----------
+    joint : tuple of Point
+        The path that takes, in any mode, the step that loses least for each parameter saved.
+    modes : tuple of tuples of Point
+        For each mode, the path that coarsens this mode alone.
+    total : float
+        Sum of the tensor.
+    axes : Axes, optional
+        Names and labels of the modes.
     """
 
     joint: tuple[Point, ...]
@@ -55,7 +63,17 @@ class InformationCurve:
     axes: Axes | None = None
 
     def retain(self, share: float) -> Point:
-        """Return the smallest model on the joint path that keeps this share of the information."""
+        """Return the smallest model on the joint path that keeps a share of the information.
+
+        Parameters
+        ----------
+        share : float
+            From 0 to 1.
+
+        Returns
+        -------
+        Point
+        """
         kept = [point for point in self.joint if point.kept >= share]
         if not kept:
             raise ValueError(
@@ -65,7 +83,17 @@ class InformationCurve:
         return kept[-1]
 
     def within(self, parameters: int) -> Point:
-        """Return the largest model on the joint path with at most so many parameters."""
+        """Return the largest model on the joint path with at most so many parameters.
+
+        Parameters
+        ----------
+        parameters : int
+            Numbers that the model may hold.
+
+        Returns
+        -------
+        Point
+        """
         for point in self.joint:
             if point.n_parameters <= parameters:
                 return point
@@ -75,7 +103,11 @@ class InformationCurve:
     def shortest_description(self) -> Point:
         """Return the model of least description length: divergence plus half of log S for each free parameter.
 
-        It takes the entries for counts, S of them in all.
+        The entries are taken for counts, with S of them in all.
+
+        Returns
+        -------
+        Point
         """
 
         def length(point: Point) -> float:
@@ -87,7 +119,12 @@ class InformationCurve:
         return next(point for point in reversed(self.joint) if length(point) <= least + 1e-9 * abs(least))
 
     def knee(self) -> Point:
-        """Return the point of the joint path farthest above the line from its smallest to its largest model."""
+        """Return the point of the joint path farthest above the line from its smallest to its largest model.
+
+        Returns
+        -------
+        Point
+        """
         sizes = np.log([point.n_parameters for point in self.joint])
         kept = np.array([point.kept for point in self.joint])
         across = (sizes - sizes[-1]) / ((sizes[0] - sizes[-1]) or 1)
@@ -95,7 +132,12 @@ class InformationCurve:
         return self.joint[int(above.argmax())]
 
     def to_pandas(self) -> Any:
-        """Return a table of all paths, a row a point."""
+        """Return a table of all paths, with one row per point.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
         pd = import_optional("pandas", "pandas", "to_pandas")
         names = range(len(self.modes)) if self.axes is None else self.axes.names
         paths = [("joint", self.joint), *((f"mode {name}", path) for name, path in zip(names, self.modes))]
@@ -137,20 +179,33 @@ def information_curve(
     callback: StepCallback | None = None,
     progress: ProgressCallback | None = None,
 ) -> InformationCurve:
-    """Tell how much information the models of a nested family of ranks keep, from one look at the data.
+    """Return how much information the models of a nested family of ranks keep, from one pass over the data.
 
     Parameters
     ----------
     x : array of real numbers, finite and not negative; or a source, a stream or Statistics
-        The tensor: see `collect`. A large one is first cut into fine contiguous blocks. Or statistics of one, whose
-        blocks are the finest, and of which neighbours are joined; without their moments, divergence and share are
-        counted from those blocks on.
-    workers : int
-        How many threads may read the tensor; by default as many as the process has processors.
+        The tensor, as for `collect`; a large one is first cut into fine contiguous blocks. Or statistics of a tensor,
+        with the finest blocks to look at; without their moments, divergence and share are relative to those blocks.
+    workers : int, optional
+        Threads that may be used; by default as many as the process has processors.
     callback : callable, optional
         Called with a `Step` after each join on the joint path; its loss is the divergence of the model then.
-    progress
+    progress : callable, optional
         Called with a `Progress` after each chunk of the data.
+
+    Returns
+    -------
+    InformationCurve
+        The models from the finest to rank 1, for all modes together and for each mode alone.
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite.
+
+    See Also
+    --------
+    ltr : Takes the rank from this curve, by `retain=`, `max_parameters=` or `rank="mdl"`.
 
     Examples
     --------
@@ -194,7 +249,7 @@ def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
 
 
 class Shrinking:
-    """A core whose blocks are joined, pair after pair, and what each pair of neighbours would lose.
+    """A core with blocks that are joined, pair after pair, and what each pair of neighbours would lose.
 
     The second of a pair stays where it is, without mass, and is passed over, until half of the core is such.
     """

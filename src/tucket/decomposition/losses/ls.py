@@ -205,7 +205,7 @@ class _State:
 
 
 def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list[int], list[int]]]:
-    """Cut the modes in two, both of which shrink a tensor by about as much; yield either with the other."""
+    """Split the modes into two halves that shrink a tensor about equally; yield each with the other."""
     groups: tuple[list[int], list[int]] = ([], [])
     for mode in sorted(modes, key=lambda mode: -shrink[mode]):
         min(groups, key=lambda group: (math.prod(shrink[k] for k in group), len(group))).append(mode)
