@@ -404,9 +404,7 @@ class Model(ABC):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Model) or not (isinstance(other, type(self)) or isinstance(self, type(other))):
             return NotImplemented
-        if not all(
-            hasattr(part, "shape") for part in (*self.parts, *other.parts)
-        ):  # as JAX leaves them in trees of other things
+        if not all(hasattr(part, "shape") for part in (*self.parts, *other.parts)):  # JAX may leave other things
             return self is other
         if self.axes != other.axes or self.backend != other.backend or not self._same_structure(other):
             return False
