@@ -1,6 +1,6 @@
 """Bad input: every message says where, what came, and what would do."""
 
-# mypy: disable-error-code="arg-type,call-overload,index,list-item,misc"
+# mypy: disable-error-code="arg-type,call-arg,call-overload,index,list-item,misc"
 
 from __future__ import annotations
 
@@ -726,6 +726,13 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "dtype: cannot use <class 'int'>; give float32 or float64",
     ),
     ("ntd workers", lambda: tk.ntd(X, 2, workers=0), ValueError, "workers: got 0; give an int from 1"),
+    (
+        "a keyword of TensorLy",
+        lambda: tk.ntd(X, 2, random_state=0),
+        TypeError,
+        "ntd: there is no argument 'random_state'; it is called 'rng' here",
+    ),
+    ("a keyword of none", lambda: tk.ltr(X, 2, nonsense=0), TypeError, "unexpected keyword argument 'nonsense'"),
     ("lra_sntd rank", lambda: tk.lra_sntd(X, (5, 1, 1)), ValueError, "mode 0: rank 5 is larger than its size 2"),
     ("lra_sntd values", lambda: tk.lra_sntd(holding(np.inf), 2), ValueError, "x[1, 0, 3] is inf"),
     ("lra_sntd rng", lambda: tk.lra_sntd(X, 2, rng="a"), TypeError, "rng: cannot use 'a'; give None"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, SupportsIndex, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Choice = TypeVar("Choice")
 Made = TypeVar("Made")
+Arguments = ParamSpec("Arguments")
 
 Rank = SupportsIndex | Sequence[SupportsIndex | None]
 """An int for all modes, or one per mode with None where a mode is left whole."""
@@ -196,3 +199,37 @@ def seal(fresh: NDArray[Any]) -> NDArray[Any]:
     """Make a new array read-only, in place."""
     fresh.flags.writeable = False
     return fresh
+
+
+ALIASES = {
+    "random_state": "rng",
+    "seed": "rng",
+    "n_jobs": "workers",
+    "n_threads": "workers",
+    "max_iter": "n_iter_max",
+    "n_iter": "n_iter_max",
+    "maxiters": "n_iter_max",
+    "n_components": "rank",
+    "ranks": "rank",
+    "beta_loss": "loss",
+    "tolerance": "tol",
+    "stoptol": "tol",
+    "verbose": "callback",
+}
+"""Keywords of TensorLy, scikit-learn and pyttb, and the names that stand for them here."""
+
+
+def explain_keywords(function: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
+    """Say what a keyword of another library is called here, where the function has it."""
+    known = inspect.signature(function).parameters
+
+    @wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+        for name in kwargs.keys() - known.keys():
+            if ALIASES.get(name) in known:
+                raise TypeError(
+                    f"{function.__name__}: there is no argument {name!r}; it is called {ALIASES[name]!r} here"
+                )
+        return function(*args, **kwargs)
+
+    return call

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY, get_backend
 from tucket.base.axes import check_rank_by_mode
-from tucket.base.checks import Rank, check_dtype
+from tucket.base.checks import Rank, check_dtype, explain_keywords
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
 from tucket.base.run import Run
@@ -27,6 +27,7 @@ CORE_STEPS = 500
 """Steps of the core at most."""
 
 
+@explain_keywords
 def lra_sntd(
     x: ArrayLike,
     rank: Rank,

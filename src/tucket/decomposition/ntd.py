@@ -20,6 +20,7 @@ from tucket.base.checks import (
     check_number,
     check_shape_match,
     choose,
+    explain_keywords,
     listed,
 )
 from tucket.base.partition import Partition
@@ -43,6 +44,7 @@ PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "f
 """What the paper of LTR compares with."""
 
 
+@explain_keywords
 def ntd(
     x: Any,
     rank: Rank | Mapping[int | str, SupportsIndex | None] | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.base.axes import Axes
-from tucket.base.checks import check_count, choose
+from tucket.base.checks import check_count, choose, explain_keywords
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
 from tucket.base.run import ProgressCallback, Run, StepCallback
@@ -172,6 +172,7 @@ def check_criterion(rank: object, retain: object, max_parameters: object) -> Cal
     return lambda curve: curve.within(count)
 
 
+@explain_keywords
 def information_curve(
     x: Any,
     *,

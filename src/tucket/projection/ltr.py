@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY
 from tucket.base.axes import by_mode
-from tucket.base.checks import Rank, check_count, check_dtype, choose, rank_per_mode
+from tucket.base.checks import Rank, check_count, check_dtype, choose, explain_keywords, rank_per_mode
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import ProgressCallback, Run, StepCallback
 from tucket.models.block_tucker import BlockTucker
@@ -32,6 +32,7 @@ VARIANTS: Mapping[str, Callable[[Statistics], BlockTucker]] = {
 }
 
 
+@explain_keywords
 def ltr(
     x: Any,
     rank: RankChoice = None,
