@@ -260,6 +260,7 @@ def test_options_of_the_other_method(tmp_path: Path, arguments: tuple[str, ...],
 
 
 def test_iterations_need_a_dense_array(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
     (tmp_path / "x.tns").write_text("1 1 3.0\n2 4 1.0\n")
     done = run("fit", "x.tns", "--method", "ntd", "--rank", "2", cwd=tmp_path)
     assert (done.returncode, "needs an array in memory" in done.stderr) == (1, True)
