@@ -40,13 +40,12 @@ KNOWN_GAPS: set[str] = {
     "Blocks.refines", "Blocks.sum", "Blocks.uniform", "Blocks.within", "InformationCurve", "InformationCurve.knee",
     "InformationCurve.retain", "InformationCurve.shortest_description", "InformationCurve.to_pandas",
     "InformationCurve.within", "Model.astype", "Model.to_numpy", "Partition", "Partition.compose",
-    "Partition.from_labels", "Partition.from_starts", "Partition.quotient", "Partition.random", "Partition.refines",
-    "Partition.replace", "Partition.uniform", "Partition.within", "Progress", "Source.chunks",
-    "Source.load_if_small", "Source.reduce", "Statistics", "Statistics.append", "Statistics.coarsen",
-    "Statistics.load", "Statistics.project", "Statistics.save", "Stream.filling", "Stream.of",
-    "Tucker.dense_factors", "best_rank1", "collect", "geometry.Bingos", "geometry.Legendre",
-    "geometry.MeanField", "geometry.mobius", "information_curve", "lra_sntd", "plot.core",
-    "plot.errors", "plot.information", "plot.model", "plot.slices",
+    "Partition.from_labels", "Partition.from_starts", "Partition.quotient", "Partition.random",
+    "Partition.refines", "Partition.replace", "Partition.uniform", "Partition.within", "Progress", "Statistics",
+    "Statistics.append", "Statistics.coarsen", "Statistics.load", "Statistics.project", "Statistics.save",
+    "Tucker.dense_factors", "best_rank1", "collect", "geometry.Bingos", "geometry.Legendre", "geometry.MeanField",
+    "geometry.mobius", "information_curve", "lra_sntd", "plot.core", "plot.errors", "plot.information",
+    "plot.model", "plot.slices",
 }  # fmt: skip
 
 

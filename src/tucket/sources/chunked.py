@@ -29,14 +29,12 @@ BOX_BYTES = 1 << 24
 
 
 class Chunked(Source):
-    """An array that is read by slicing, as `array[box]`: it needs a shape and a dtype.
-
-    Boxes are made of whole chunks, so that each chunk is decoded once, and are prefetched by threads.
+    """An array that threads read ahead by slicing, in boxes of whole chunks, so that each is decoded once.
 
     Parameters
     ----------
     array : array-like
-        What to read. Several threads may slice it at once.
+        What to read, with a shape and a dtype. Several threads may slice it at once.
     chunks : sequence of int, optional
         The size of its stored chunks, one per mode.
     axes : Axes, optional
@@ -48,6 +46,9 @@ class Chunked(Source):
     closing : object, optional
         The file to close in the end.
     """
+
+    nbytes: int
+    n_chunks: int
 
     def __init__(
         self,
@@ -65,23 +66,15 @@ class Chunked(Source):
         self.array, self.axes, self.name, self.closing = array, axes, name, closing
         self.memory = MEMORY_BYTES if memory is None else memory
         self.step = _whole_chunks(self.shape, chunks, self.dtype.itemsize, memory, name)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array, once decoded."""
-        return self.size * int(self.dtype.itemsize)
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of boxes."""
-        return math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
+        self.nbytes = self.size * int(self.dtype.itemsize)
+        self.n_chunks = math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the boxes, prefetched."""
         yield from prefetch(self._read, grid(self.shape, self.step), BOXES_HELD // 2)
 
     def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
-        """Reduce box by box: each thread reads a box and reduces it while it is in its cache."""
+        """Reduce box by box: each thread reduces the box that it has read, while it is in the cache."""
 
         def work(box: Box) -> tuple[int, Result]:
             chunk = self._read(box)

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from tucket.base.checks import as_index
 
 Bins = str | int | Sequence[float]
+"""How the values of a column are joined: a length of time, a number of bins, or their edges."""
 
 MAX_TIME_BINS = 100_000_000
-"""Bins of a column of times: more of them are rather a mistake in the length of a bin."""
+"""Bins of a column of times, at most: more are a mistake in the length of a bin."""
 
 
 class Column(ABC):
-    """A column that becomes a mode: look at all its values, make the labels, then encode the values."""
+    """A column that becomes a mode: it looks at all values, makes the labels, then encodes the values."""
 
     size = 0
     """Number of labels."""
@@ -38,8 +39,8 @@ class Column(ABC):
     def encode(self, values: Any, first: int) -> NDArray[np.int64]:
         """Return the index of each value; the first of them is in row `first`.
 
-        A file is read again for each pass and may have changed since it was opened. Values that were not there are
-        refused, because compiled loops would write out of bounds.
+        A file is read for each pass and may have changed. New values are refused, because compiled loops would write
+        out of bounds.
         """
         indices = self._index(values).astype(np.int64, copy=False)
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.size):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ FAN_IN = 8
 class Dask(Source):
     """A dask array, reduced by the current scheduler."""
 
+    nbytes: int
+    n_chunks: int
+
     def __init__(self, array: Any, name: str = "x", axes: Axes | None = None) -> None:
         from dask.array.utils import meta_from_array
 
@@ -37,26 +40,15 @@ class Dask(Source):
         check_shape(array.shape, name)
         self.array, self.shape, self.axes, self.name = array, array.shape, axes, name
         self.sparse = hasattr(meta_from_array(array), "todense")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the computed array."""
-        return int(self.array.nbytes)
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks."""
-        return int(self.array.npartitions)
+        self.nbytes, self.n_chunks = int(array.nbytes), int(array.npartitions)
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:  # noqa: ARG002
         """Yield the chunks, computed one by one."""
-        for block, box in zip(self.array.to_delayed().ravel(), self._boxes()):
+        ends = [np.cumsum([0, *sizes]).tolist() for sizes in self.array.chunks]
+        boxes = itertools.product(*([slice(a, b) for a, b in itertools.pairwise(each)] for each in ends))
+        for block, box in zip(self.array.to_delayed().ravel(), boxes):
             if all(rows.start < rows.stop for rows in box):
                 yield _as_chunk(block.compute(), box, self.shape)
-
-    def _boxes(self) -> Iterator[Box]:
-        ends = [np.cumsum([0, *sizes]).tolist() for sizes in self.array.chunks]
-        return itertools.product(*([slice(a, b) for a, b in itertools.pairwise(each)] for each in ends))
 
     def reduce(self, reduction: Reduction[Any], run: Run) -> Any:
         """Reduce the array on the current scheduler, and return only the result."""
