@@ -29,22 +29,10 @@ BOX_BYTES = 1 << 24
 
 
 class Chunked(Source):
-    """An array that threads read ahead by slicing, in boxes of whole chunks, so that each is decoded once.
+    """An array with a shape and a dtype that threads read ahead by slicing, in boxes of whole chunks.
 
-    Parameters
-    ----------
-    array : array-like
-        What to read, with a shape and a dtype. Several threads may slice it at once.
-    chunks : sequence of int, optional
-        The size of its stored chunks, one per mode.
-    axes : Axes, optional
-        Names and labels of the modes.
-    name : str, default "x"
-        What error messages call the array.
-    memory : int, optional
-        Bytes that reading may take, by default `MEMORY_BYTES`.
-    closing : object, optional
-        The file to close in the end.
+    Each chunk is decoded once. `chunks` is the size of the stored chunks, `memory` the bytes that reading may take, and
+    `closing` the file to close in the end.
     """
 
     nbytes: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -112,17 +112,13 @@ def _as_chunk(block: Any, box: Box, shape: tuple[int, ...]) -> Chunk | Entries:
     return Entries(coords, entries.values, shape)
 
 
-def _results(parts: Sequence[Any]) -> list[Any]:
-    """Return results, taken out of arrays of one object; empty chunks have none."""
-    bare = [part.item() if isinstance(part, np.ndarray) and part.dtype == object else part for part in parts]
-    return [part for part in bare if part is not None]
-
-
 def _merge(reduction: Reduction[Any], *parts: Any) -> Any:
-    results = _results(parts)
-    return reduction.merge(results) if results else None
+    """Merge results; those of chunks come in arrays of one object, which is None for an empty chunk."""
+    bare = [part.item() if isinstance(part, np.ndarray) and part.dtype == object else part for part in parts]
+    results = [part for part in bare if part is not None]
+    return reduction.merge(results) if len(results) > 1 else next(iter(results), None)
 
 
 def _total(reduction: Reduction[Any], part: Any, finish: Callable[[Any], Any] | None) -> Any:
-    total = reduction.total(_results([part]))
+    total = reduction.total([_merge(reduction, part)])
     return total if finish is None else finish(total)

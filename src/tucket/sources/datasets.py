@@ -39,9 +39,9 @@ def attface(
     Parameters
     ----------
     path : str or path, optional
-        A folder with `s1/1.pgm` to `s40/10.pgm` at any depth, or an .npz file with an array `tensor`. By default
-        `attface.npz` or `att_faces` in the folder that the environment variable TUCKET_DATA names. With `download`, the
-        folder to keep the archive in, by default the user's cache.
+        A folder with `s1/1.pgm` to `s40/10.pgm` at any depth, or an .npz file with an array `tensor`; by default
+        `attface.npz` or `att_faces` in the folder that the environment variable TUCKET_DATA names. With `download`,
+        the folder to keep the archive in, by default the user's cache.
     download : bool, default False
         Whether to download the archive, unless it is there already; needs the package pooch.
     url : str, optional
@@ -200,7 +200,8 @@ def _images(paths: list[Path]) -> NDArray[np.uint8]:
         if not path.exists():
             raise FileNotFoundError(f"there is no {path}, though there are others like it")
         image = read_image(path)
-        images.append(_checked(image, (images or [image])[0].shape, path, "give the original files"))
+        shape = images[0].shape if images else image.shape
+        images.append(_checked(image, shape, path, "give the original files"))
     return np.stack(images)
 
 

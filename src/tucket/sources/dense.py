@@ -49,20 +49,10 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
 
 
 class Array(Source):
-    """An array in memory, of the host or of a device.
+    """An array in memory or on a device, as the kernels of its backend read it.
 
-    Parameters
-    ----------
-    array : array
-        What is read: the user's array as its backend's kernels read it.
-    axes : Axes, optional
-        Names and labels of the modes.
-    backend : Backend
-        Where results go: the library and the device of the user's array.
-    given : array, optional
-        The user's array, if it is read as another.
-    is_traced : bool
-        Whether the library records what is done with the array, so that its values cannot be looked at.
+    `given` is the user's array, if it is read as another. The library of a traced array records what is done with it,
+    so that its values cannot be looked at.
     """
 
     in_memory = True

@@ -100,15 +100,19 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     h5py = import_optional("h5py", "files", "this file")
-    with close_on_error(h5py.File(path, "r")) as file:
-        stored = file[_choose(path, _datasets(h5py, file), key)]
-        return Chunked(stored, stored.chunks, None, str(path), memory, file)
-
-
-def _datasets(h5py: Any, file: Any) -> list[str]:
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.shape else None)
-    return names
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape and name[0] != "#":  # groups of MATLAB begin with #
+            names.append(name)
+
+    with close_on_error(h5py.File(path, "r")) as file:
+        file.visititems(add)
+        stored = file[_choose(path, names, key)]
+        if path.suffix.lower() != ".mat":
+            return Chunked(stored, stored.chunks, None, str(path), memory, file)
+        chunks = stored.chunks and stored.chunks[::-1]
+        return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
 
 
 def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) -> Source:
@@ -116,18 +120,14 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
 
     try:
         names = [name for name, *_ in whosmat(path)]
-    except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse order
-        h5py = import_optional("h5py", "files", "this file")
-        with close_on_error(h5py.File(path, "r")) as file:
-            stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
-            chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
-            return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
+    except NotImplementedError:  # version 7.3 is HDF5
+        return _open_hdf5(path, key, memory)
     name = _choose(path, names, key)
     return as_source(loadmat(path, variable_names=[name])[name], f"{path}[{name}]", memory)
 
 
 class _Reversed:
-    """An array with its modes in reverse order."""
+    """An array of MATLAB in HDF5, which has its modes in reverse order."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape[::-1], array.dtype

@@ -61,13 +61,7 @@ def from_sparse(x: Any, name: str) -> Sparse:
 
 
 def coalesce(parts: Iterable[Entries]) -> Entries:
-    """Add entries that share an index, in float64, and return all distinct entries, which are held in memory.
-
-    Examples
-    --------
-    >>> coalesce([Entries((np.array([1, 0, 1]),), np.array([2, 3, 4]), (5,))]).values
-    array([3., 6.])
-    """
+    """Add entries that share an index, in float64, and return the distinct entries, all in memory."""
     done: list[Entries] = []
     for part in parts:
         bad = part.values < 0

@@ -56,7 +56,7 @@ class Stream:
         self._slabs, self.mode, self._is_read = slabs, mode, False
 
     def __iter__(self) -> Iterator[tuple[Source, int]]:
-        """Yield each slab that is not empty, checked against the first, and the mode that grows."""
+        """Yield each slab that is not empty and fits the first, and the mode that grows."""
         from tucket.sources.as_source import as_source
 
         if self._is_read and isinstance(self._slabs, Iterator):

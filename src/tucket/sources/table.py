@@ -29,18 +29,9 @@ def read_batches(path: Path, batches: Iterator[Any], kind: str = "") -> Iterator
 
 
 class Table(Source):
-    """Rows that are read in batches, again for every pass.
+    """Rows that are read in batches, again for every pass; `batches` returns the Arrow record batches.
 
-    Parameters
-    ----------
-    batches : callable
-        Returns an iterator over the Arrow record batches, from the first one on.
-    names : sequence of str
-        The columns.
-    modes, value, bins
-        See `from_table`.
-    owner : str
-        What error messages call the table.
+    Error messages call the table `owner`.
     """
 
     sparse = True
