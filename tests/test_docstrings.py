@@ -39,10 +39,9 @@ KNOWN_GAPS: set[str] = {
     "Blocks.quotient", "Blocks.random", "Blocks.refines", "Blocks.sum", "Blocks.uniform", "Blocks.within",
     "Partition", "Partition.compose", "Partition.from_labels", "Partition.from_starts", "Partition.quotient",
     "Partition.random", "Partition.refines", "Partition.replace", "Partition.uniform", "Partition.within",
-    "Progress", "Source.chunks", "Source.load_if_small", "Source.reduce", "Statistics", "Statistics.append",
-    "Statistics.coarsen", "Statistics.load", "Statistics.project", "Statistics.save", "Stream.filling", "Stream.of",
-    "collect", "geometry.Bingos", "geometry.Legendre", "geometry.MeanField", "geometry.mobius", "plot.core",
-    "plot.errors", "plot.information", "plot.model", "plot.slices",
+    "Progress", "Statistics", "Statistics.append", "Statistics.coarsen", "Statistics.load", "Statistics.project",
+    "Statistics.save", "collect", "geometry.Bingos", "geometry.Legendre", "geometry.MeanField", "geometry.mobius",
+    "plot.core", "plot.errors", "plot.information", "plot.model", "plot.slices",
 }  # fmt: skip
 
 

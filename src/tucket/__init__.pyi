@@ -19,11 +19,12 @@ from .projection.best_rank1 import best_rank1
 from .projection.information_curve import InformationCurve, information_curve
 from .projection.ltr import ltr
 from .sources import datasets
-from .sources.files import open  # noqa: A004
+from .sources.from_entries import from_entries
+from .sources.from_parquet import from_parquet
+from .sources.from_table import from_table
+from .sources.open import open  # noqa: A004
 from .sources.source import Source
-from .sources.sparse import from_entries
 from .sources.stream import Stream
-from .sources.table import from_parquet, from_table
 
 __all__ = [
     "LTR",

@@ -20,7 +20,7 @@ from tucket.models.statistics import Statistics, make_statistics, read
 from tucket.sources.as_source import as_source
 from tucket.sources.reductions import BlockSums, Placed, check_total
 from tucket.sources.source import Source
-from tucket.sources.stream import Stream
+from tucket.sources.stream import Stream, as_stream
 
 Cuts = Partition | Rank | Sequence[Blocks | ArrayLike | int | None] | Mapping[int | str, Any] | None
 
@@ -85,7 +85,7 @@ def collect(
         if not compute:
             raise TypeError("compute=False is for dask arrays, not for streams; leave it out")
         if not isinstance(partition, Partition):
-            return grow(Stream.of(x), run, partition, moments=moments)
+            return grow(as_stream(x), run, partition, moments=moments)
     source = as_source(x, shape=getattr(partition, "shape", None))
     if isinstance(partition, Partition):
         check_shape_match(source, partition.shape, "the partition")
@@ -132,7 +132,7 @@ FINE_CELLS = 1 << 22
 def read_finely(x: Any, run: Run) -> Statistics:
     """Read a tensor once, under the finest uniform blocks that fit in memory, up to single indices."""
     if isinstance(x, Stream | Iterator):
-        return grow(Stream.of(x), run, most=FINE_CELLS, moments=True)
+        return grow(as_stream(x), run, most=FINE_CELLS, moments=True)
     source = as_source(x)
     return read(source, Partition.uniform(source.shape, halved(source.shape, FINE_CELLS)), run, moments=True)
 

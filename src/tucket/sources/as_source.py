@@ -11,9 +11,14 @@ import numpy as np
 from tucket.backends import NUMPY, get_backend
 from tucket.base.checks import check_shape
 from tucket.kernels import array_api
+from tucket.sources.chunked import Chunked
+from tucket.sources.dask import Dask
 from tucket.sources.dense import Array, Mapped, as_tensor, explain_values, mapping
+from tucket.sources.from_entries import from_entries
+from tucket.sources.labelled import from_xarray
 from tucket.sources.source import Source
-from tucket.sources.stream import Stream
+from tucket.sources.sparse import from_sparse
+from tucket.sources.stream import Filling, Stream, as_stream
 
 
 def as_source(
@@ -23,7 +28,7 @@ def as_source(
     shape: tuple[int, ...] | None = None,
     allow_traced: bool = False,
 ) -> Source:
-    """Return what the user gave as a source; nothing of it is read yet. A stream needs the shape that it fills."""
+    """Return what the user gave as a source, nothing of which is read yet; a stream must be given its shape."""
     if isinstance(x, Source):
         return x
     if get_backend(x) is not NUMPY:
@@ -34,13 +39,11 @@ def as_source(
             if loaded is not None and isinstance(x, getattr(loaded, kind, ())):
                 return make(x, name, memory)
         if _is_entries(x):
-            from tucket.sources.sparse import from_entries
-
             return from_entries(*x)
         if isinstance(x, Stream | Iterator):
             if shape is None:
                 raise TypeError(f"{name} is a stream of slabs, and this needs a tensor that can be read several times")
-            return Stream.of(x).filling(shape)
+            return Filling(as_stream(x), shape)
     tensor = as_tensor(x, name)
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
 
@@ -87,57 +90,30 @@ def _is_entries(x: Any) -> bool:
     )
 
 
-def _dask(x: Any, name: str, _: int | None) -> Source:
-    from tucket.sources.dask import Dask
-
-    return Dask(x, name)
-
-
-def _xarray(x: Any, name: str, memory: int | None) -> Source:
-    from tucket.sources.labelled import from_xarray
-
-    return from_xarray(x, name, memory)
-
-
-def _dataset(x: Any, name: str, _: int | None) -> Source:
+def _refuse_dataset(x: Any, name: str, _: int | None) -> Source:
     raise TypeError(
         f"{name} is a Dataset of {len(x.data_vars)} variables, {', '.join(map(repr, x.data_vars))}; "
         f"give one of them, as with {name}[{next(iter(x.data_vars), '...')!r}]"
     )
 
 
-def _sparse(x: Any, name: str, _: int | None) -> Source:
-    from tucket.sources.sparse import from_sparse
-
-    check_shape(x.shape, name)
+def _from_sparse(x: Any, name: str, _: int | None) -> Source:
+    check_shape(tuple(x.shape), name)
     return from_sparse(x, name)
 
 
-def _scipy(x: Any, name: str, _: int | None) -> Source:
-    from tucket.sources.sparse import from_scipy
-
-    return from_scipy(x, name)
-
-
-def _zarr(x: Any, name: str, memory: int | None) -> Source:
-    from tucket.sources.chunked import Chunked
-
+def _from_stored(x: Any, name: str, memory: int | None) -> Source:
     return Chunked(x, getattr(x, "shards", None) or x.chunks, name=name, memory=memory)
 
 
-def _hdf5(x: Any, name: str, memory: int | None) -> Source:
-    from tucket.sources.chunked import Chunked
-
-    return Chunked(x, x.chunks, name=name, memory=memory)
-
-
 KINDS: dict[tuple[str, str], Callable[[Any, str, int | None], Source]] = {
-    ("dask.array", "Array"): _dask,
-    ("xarray", "DataArray"): _xarray,
-    ("xarray", "Dataset"): _dataset,
-    ("sparse", "SparseArray"): _sparse,
-    ("scipy.sparse", "sparray"): _scipy,
-    ("scipy.sparse", "spmatrix"): _scipy,
-    ("zarr", "Array"): _zarr,
-    ("h5py", "Dataset"): _hdf5,
+    ("dask.array", "Array"): lambda x, name, _: Dask(x, name),
+    ("xarray", "DataArray"): from_xarray,
+    ("xarray", "Dataset"): _refuse_dataset,
+    ("sparse", "SparseArray"): _from_sparse,
+    ("scipy.sparse", "sparray"): _from_sparse,
+    ("scipy.sparse", "spmatrix"): _from_sparse,
+    ("zarr", "Array"): _from_stored,
+    ("h5py", "Dataset"): _from_stored,
 }
+"""How to read an object of another package, by the module and the name of its type."""

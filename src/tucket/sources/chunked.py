@@ -29,25 +29,14 @@ BOX_BYTES = 1 << 24
 
 
 class Chunked(Source):
-    """An array that is read by slicing, as `array[box]`: it needs a shape and a dtype.
+    """An array with a shape and a dtype that threads read ahead by slicing, in boxes of whole chunks.
 
-    Boxes are made of whole chunks, so that each chunk is decoded once, and are prefetched by threads.
-
-    Parameters
-    ----------
-    array : array-like
-        What to read. Several threads may slice it at once.
-    chunks : sequence of int, optional
-        The size of its stored chunks, one per mode.
-    axes : Axes, optional
-        Names and labels of the modes.
-    name : str, default "x"
-        What error messages call the array.
-    memory : int, optional
-        Bytes that reading may take, by default `MEMORY_BYTES`.
-    closing : object, optional
-        The file to close in the end.
+    Each chunk is decoded once. `chunks` is the size of the stored chunks, `memory` the bytes that reading may take, and
+    `closing` the file to close in the end.
     """
+
+    nbytes: int
+    n_chunks: int
 
     def __init__(
         self,
@@ -65,23 +54,15 @@ class Chunked(Source):
         self.array, self.axes, self.name, self.closing = array, axes, name, closing
         self.memory = MEMORY_BYTES if memory is None else memory
         self.step = _whole_chunks(self.shape, chunks, self.dtype.itemsize, memory, name)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array, once decoded."""
-        return self.size * int(self.dtype.itemsize)
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of boxes."""
-        return math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
+        self.nbytes = self.size * int(self.dtype.itemsize)
+        self.n_chunks = math.prod([-(-size // step) for size, step in zip(self.shape, self.step)])
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the boxes, prefetched."""
         yield from prefetch(self._read, grid(self.shape, self.step), BOXES_HELD // 2)
 
     def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
-        """Reduce box by box: each thread reads a box and reduces it while it is in its cache."""
+        """Reduce box by box: each thread reduces the box that it has read, while it is in the cache."""
 
         def work(box: Box) -> tuple[int, Result]:
             chunk = self._read(box)

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from tucket.base.checks import as_index
 
 Bins = str | int | Sequence[float]
+"""How the values of a column are joined: a length of time, a number of bins, or their edges."""
 
 MAX_TIME_BINS = 100_000_000
-"""Bins of a column of times: more of them are rather a mistake in the length of a bin."""
+"""Bins of a column of times, at most: more are a mistake in the length of a bin."""
 
 
 class Column(ABC):
-    """A column that becomes a mode: look at all its values, make the labels, then encode the values."""
+    """A column that becomes a mode: it looks at all values, makes the labels, then encodes the values."""
 
     size = 0
     """Number of labels."""
@@ -29,17 +30,16 @@ class Column(ABC):
 
     @abstractmethod
     def look_at(self, values: Any, first: int) -> None:
-        """Record some values; the first of them is in row `first`."""
+        """Record some values, from row `first` on."""
 
     @abstractmethod
     def make_labels(self) -> NDArray[Any]:
         """Return the label of each index."""
 
     def encode(self, values: Any, first: int) -> NDArray[np.int64]:
-        """Return the index of each value; the first of them is in row `first`.
+        """Return the index of each value, from row `first` on.
 
-        A file is read again for each pass and may have changed since it was opened. Values that were not there are
-        refused, because compiled loops would write out of bounds.
+        The file may have changed since it was opened. New values are refused: kernels would write out of bounds.
         """
         indices = self._index(values).astype(np.int64, copy=False)
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.size):
@@ -53,7 +53,7 @@ class Column(ABC):
 
     @abstractmethod
     def _index(self, values: Any) -> NDArray[Any]:
-        """Return the index of each value; for one that was not looked at, a number that is no index."""
+        """Return the index of each value, and a number that is no index for values that were not looked at."""
 
     @abstractmethod
     def _extent(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ FAN_IN = 8
 class Dask(Source):
     """A dask array, reduced by the current scheduler."""
 
+    nbytes: int
+    n_chunks: int
+
     def __init__(self, array: Any, name: str = "x", axes: Axes | None = None) -> None:
         from dask.array.utils import meta_from_array
 
@@ -37,26 +40,15 @@ class Dask(Source):
         check_shape(array.shape, name)
         self.array, self.shape, self.axes, self.name = array, array.shape, axes, name
         self.sparse = hasattr(meta_from_array(array), "todense")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the computed array."""
-        return int(self.array.nbytes)
-
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks."""
-        return int(self.array.npartitions)
+        self.nbytes, self.n_chunks = int(array.nbytes), int(array.npartitions)
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:  # noqa: ARG002
         """Yield the chunks, computed one by one."""
-        for block, box in zip(self.array.to_delayed().ravel(), self._boxes()):
+        ends = [np.cumsum([0, *sizes]).tolist() for sizes in self.array.chunks]
+        boxes = itertools.product(*([slice(a, b) for a, b in itertools.pairwise(each)] for each in ends))
+        for block, box in zip(self.array.to_delayed().ravel(), boxes):
             if all(rows.start < rows.stop for rows in box):
                 yield _as_chunk(block.compute(), box, self.shape)
-
-    def _boxes(self) -> Iterator[Box]:
-        ends = [np.cumsum([0, *sizes]).tolist() for sizes in self.array.chunks]
-        return itertools.product(*([slice(a, b) for a, b in itertools.pairwise(each)] for each in ends))
 
     def reduce(self, reduction: Reduction[Any], run: Run) -> Any:
         """Reduce the array on the current scheduler, and return only the result."""
@@ -120,17 +112,13 @@ def _as_chunk(block: Any, box: Box, shape: tuple[int, ...]) -> Chunk | Entries:
     return Entries(coords, entries.values, shape)
 
 
-def _results(parts: Sequence[Any]) -> list[Any]:
-    """Return results, taken out of arrays of one object; empty chunks have none."""
-    bare = [part.item() if isinstance(part, np.ndarray) and part.dtype == object else part for part in parts]
-    return [part for part in bare if part is not None]
-
-
 def _merge(reduction: Reduction[Any], *parts: Any) -> Any:
-    results = _results(parts)
-    return reduction.merge(results) if results else None
+    """Merge results; those of chunks come in arrays of one object, which is None for an empty chunk."""
+    bare = [part.item() if isinstance(part, np.ndarray) and part.dtype == object else part for part in parts]
+    results = [part for part in bare if part is not None]
+    return reduction.merge(results) if len(results) > 1 else next(iter(results), None)
 
 
 def _total(reduction: Reduction[Any], part: Any, finish: Callable[[Any], Any] | None) -> Any:
-    total = reduction.total(_results([part]))
+    total = reduction.total([_merge(reduction, part)])
     return total if finish is None else finish(total)

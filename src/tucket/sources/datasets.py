@@ -18,42 +18,36 @@ __all__ = ["attface", "lightfield"]
 
 Pathlike = str | os.PathLike[str]
 
-SUBJECTS, PHOTOGRAPHS = 40, 10
 FACES_SHAPE, FACES_SUM = (92, 112, 400), 464221104
-FACES = "https://www.cl.cam.ac.uk/research/dtg/attarchive/pub/data/att_faces.zip"
+FACES_URL = "https://www.cl.cam.ac.uk/research/dtg/attarchive/pub/data/att_faces.zip"
 GET_FACES = (
-    "give the path of the Database of Faces (a folder with s1/1.pgm to s40/10.pgm, or attface.npz), or set TUCKET_DATA "
-    f"to the folder that holds it, or use attface(download=True) to fetch {FACES}; please credit AT&T Laboratories "
-    "Cambridge, and cite Samaria & Harter, Parameterisation of a stochastic model for human face identification (1994)"
+    f"give the path of the Database of Faces, set TUCKET_DATA to its parent folder, or use attface(download=True) to "
+    f"fetch {FACES_URL}; please credit AT&T Laboratories Cambridge and cite Samaria & Harter (1994)"
 )
-
-VIEWS = (9, 9)
 GET_LIGHTFIELD = (
-    "give the path of a scene of the 4D Light Field Dataset (a folder with input_Cam000.png to input_Cam080.png, or an "
-    ".npz), or set TUCKET_DATA to the folder that holds it; https://lightfield-analysis.uni-konstanz.de has it for "
-    "non-commercial use (CC BY-NC-SA 4.0), and lightfield(download=True, url=...) fetches an archive from the address "
-    "that you get there; please cite Honauer et al., A dataset and evaluation methodology for depth estimation on 4D "
-    "light fields (2016)"
+    "give the path of a scene of the 4D Light Field Dataset, set TUCKET_DATA to its parent folder, or get an address "
+    "from https://lightfield-analysis.uni-konstanz.de (CC BY-NC-SA 4.0, non-commercial use) for "
+    "lightfield(download=True, url=...); please cite Honauer et al. (2016)"
 )
 
 
 def attface(
-    path: Pathlike | None = None, *, download: bool = False, url: str = FACES, known_hash: str | None = None
+    path: Pathlike | None = None, *, download: bool = False, url: str = FACES_URL, known_hash: str | None = None
 ) -> NDArray[np.uint8]:
     """Load the Database of Faces: ten photographs each of forty people.
 
     Parameters
     ----------
     path : str or path, optional
-        A folder with `s1/1.pgm` to `s40/10.pgm` at any depth, as in the archive of AT&T Laboratories Cambridge, or an
-        .npz file with an array `tensor`. By default `attface.npz` or `att_faces` in the folder that the environment
-        variable TUCKET_DATA names. With `download`, the folder to keep the archive in, by default the user's cache.
+        A folder with `s1/1.pgm` to `s40/10.pgm` at any depth, or an .npz file with an array `tensor`; by default
+        `attface.npz` or `att_faces` in the folder that the environment variable TUCKET_DATA names. With `download`,
+        the folder to keep the archive in, by default the user's cache.
     download : bool, default False
-        Whether to download the archive, unless it is there already. This needs the package pooch.
+        Whether to download the archive, unless it is there already; needs the package pooch.
     url : str, optional
         The address of the archive.
     known_hash : str, optional
-        The hash of the archive, as in "sha256:...". The sum of the pixels is checked in any case.
+        The hash of the archive, as in "sha256:...".
 
     Returns
     -------
@@ -83,7 +77,7 @@ def attface(
     0.211
     """
     if download:
-        x = _faces(_fetch(path, url, known_hash, "attface"))
+        x = _checked(_faces(_fetch(path, url, known_hash, "attface")), FACES_SHAPE, url, GET_FACES)
         if (total := int(x.sum(dtype=np.int64))) != FACES_SUM:
             raise ValueError(f"{url}: its photographs sum to {total}, not to {FACES_SUM}, so they are not the paper's")
         return x
@@ -101,12 +95,12 @@ def lightfield(
     ----------
     path : str or path, optional
         A folder with `input_Cam000.png` to `input_Cam080.png` of one scene at any depth, or an .npz file with an array
-        `tensor`. By default `lf_dino_png` or `dino` in the folder that the environment variable TUCKET_DATA names. With
-        `download`, the folder to keep the archive in, by default the user's cache.
+        `tensor`. By default `lf_dino_png` or `dino` in the folder that TUCKET_DATA names. With `download`, the folder
+        to keep the archive in, by default the user's cache.
     download : bool, default False
-        Whether to download an archive of the scene, unless it is there already. This needs the package pooch.
+        Whether to download an archive of the scene, unless it is there already; needs the package pooch.
     url : str, optional
-        The address of the archive, which is given to those who agree to the terms of the data set.
+        The address of the archive, which you get when you agree to the terms of the data set.
     known_hash : str, optional
         The hash of the archive, as in "sha256:...".
 
@@ -144,15 +138,13 @@ def lightfield(
     found = _find(path, ("lf_dino_png", "dino"), "lightfield", GET_LIGHTFIELD)
     x = _tensor(found) if found.is_file() else _views(found)
     size = x.shape[2:4] if x.ndim == 5 else (512, 512)
-    return _checked(x, (*VIEWS, *size, 3), found, GET_LIGHTFIELD)
+    return _checked(x, (9, 9, *size, 3), found, GET_LIGHTFIELD)
 
 
 def _find(path: Pathlike | None, names: tuple[str, ...], what: str, how: str) -> Path:
     """Return the given path, or the first of the default ones that exists."""
     folder = os.environ.get("TUCKET_DATA")
-    places = [Path(folder) / name for name in names] if folder else []
-    if path is not None:
-        places = [Path(path)]
+    places = [Path(path)] if path is not None else [Path(folder) / name for name in names] if folder else []
     for each in places:
         if each.exists():
             return each
@@ -163,11 +155,10 @@ def _find(path: Pathlike | None, names: tuple[str, ...], what: str, how: str) ->
 def _fetch(path: Pathlike | None, url: str, known_hash: str | None, what: str) -> Path:
     """Download and unpack an archive, and return the folder of its files."""
     pooch = import_optional("pooch", "datasets", f"{what}(download=True)")
-    unpacked = pooch.Unzip()
+    unpacked, kept = pooch.Unzip(), path or pooch.os_cache("tucket")
     try:
-        pooch.retrieve(url, known_hash, path=path or pooch.os_cache("tucket"), processor=unpacked)
+        pooch.retrieve(url, known_hash, path=kept, processor=unpacked)
     except zipfile.BadZipFile as error:
-        kept = path or pooch.os_cache("tucket")
         raise ValueError(f"{url}: got no zip archive; remove it from {kept} before you try again") from error
     return Path(unpacked.extract_dir)
 
@@ -183,15 +174,14 @@ def _tensor(path: Path) -> NDArray[Any]:
 
 def _faces(folder: Path) -> NDArray[np.uint8]:
     people = _only(folder, "s1/1.pgm", GET_FACES).parents[1]
-    files = [people / f"s{s}" / f"{j}.pgm" for s in range(1, SUBJECTS + 1) for j in range(1, PHOTOGRAPHS + 1)]
-    return np.stack([_image(each, FACES_SHAPE[1::-1]).T for each in files], axis=-1)
+    images = _images([people / f"s{person}" / f"{photo}.pgm" for person in range(1, 41) for photo in range(1, 11)])
+    return np.ascontiguousarray(images.transpose(2, 1, 0))
 
 
 def _views(folder: Path) -> NDArray[np.uint8]:
     first = _only(folder, "input_Cam000.png", GET_LIGHTFIELD)
-    image = _image(first)
-    files = [first.with_name(f"input_Cam{i:03d}.png") for i in range(VIEWS[0] * VIEWS[1])]
-    return np.stack([_image(each, image.shape) for each in files]).reshape(*VIEWS, *image.shape)
+    images = _images([first.with_name(f"input_Cam{view:03d}.png") for view in range(81)])
+    return images.reshape(9, 9, *images.shape[1:])
 
 
 def _only(folder: Path, name: str, how: str) -> Path:
@@ -203,12 +193,16 @@ def _only(folder: Path, name: str, how: str) -> Path:
     return found[0]
 
 
-def _image(path: Path, shape: tuple[int, ...] | None = None) -> NDArray[np.uint8]:
-    """Read an image of bytes, and check its shape if one is given."""
-    if not path.exists():
-        raise FileNotFoundError(f"there is no {path}, though there are others like it")
-    image = read_image(path)
-    return _checked(image, image.shape if shape is None else shape, path, "give the original files")
+def _images(paths: list[Path]) -> NDArray[np.uint8]:
+    """Stack images of bytes of the same shape."""
+    images: list[NDArray[np.uint8]] = []
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no {path}, though there are others like it")
+        image = read_image(path)
+        shape = images[0].shape if images else image.shape
+        images.append(_checked(image, shape, path, "give the original files"))
+    return np.stack(images)
 
 
 def _checked(x: NDArray[Any], shape: tuple[int, ...], path: object, how: str) -> NDArray[np.uint8]:

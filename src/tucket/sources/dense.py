@@ -49,56 +49,34 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
 
 
 class Array(Source):
-    """An array in memory, of the host or of a device.
+    """An array in memory or on a device, as the kernels of its backend read it.
 
-    Parameters
-    ----------
-    array : array
-        What is read: the user's array as its backend's kernels read it.
-    axes : Axes, optional
-        Names and labels of the modes.
-    backend : Backend
-        Where results go: the library and the device of the user's array.
-    given : array, optional
-        The user's array, if it is read as another.
-    given : array, optional
-        The user's array, if it is read as another.
-    is_traced : bool
-        Whether the library records what is done with the array, so that its values cannot be looked at.
+    `given` is the user's array, if it is read as another. The library of a traced array records what is done with it,
+    so that its values cannot be looked at.
     """
 
     in_memory = True
+    nbytes: int
+    n_chunks: int
 
     def __init__(
         self, array: Any, axes: Axes | None = None, backend: Backend = NUMPY, given: Any = None, is_traced: bool = False
     ) -> None:
         self.array, self.shape, self.axes = array, tuple(array.shape), axes
         self.backend, self.given, self.is_traced = backend, array if given is None else given, is_traced
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array; 8 per entry, if its library does not say."""
-        return int(getattr(self.array, "nbytes", 8 * self.size))
-
-    @property
-    def boxes(self) -> list[Box]:
-        """What is read at a time: all of an array, unless it is so large that sums of its rows would fill a device."""
-        pieces = kernels.kernels_for(self.array).piece_entries
-        return [whole(self.shape)] if pieces is None else list(slabs(self.shape, pieces(self.array)))
-
-    @property
-    def n_chunks(self) -> int:
-        """Pieces that are read one after another."""
-        return len(self.boxes)
+        self.nbytes = int(getattr(array, "nbytes", 8 * self.size))
+        # one piece, unless the array is so large that sums of its rows would fill a device
+        pieces = None if is_traced else kernels.kernels_for(array).piece_entries
+        self.boxes = [whole(self.shape)] if pieces is None else list(slabs(self.shape, pieces(array)))
+        self.n_chunks = len(self.boxes)
 
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the pieces."""
-        boxes = self.boxes
-        for box in boxes:
-            yield Chunk(self.array if len(boxes) == 1 else self.array[box], box)
+        for box in self.boxes:
+            yield Chunk(self.array if self.n_chunks == 1 else self.array[box], box)
 
     def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
-        """Find out something about the array, at once if it is one piece: small ones are reduced often, and soon."""
+        """Reduce the array; if it is a single piece, at once, because small arrays are reduced often."""
         if self.is_traced:
             raise self.backend.explain_traced(self.array, "x")
         if run.progress is not None or self.n_chunks > 1:
@@ -106,9 +84,9 @@ class Array(Source):
         return reduction.total([reduction.of(Chunk(self.array, whole(self.shape)), run.workers)])
 
     def _project_in_place(self, partition: Partition, dtype: np.dtype[Any]) -> list[Any] | None:
-        """Return the core and the weights of the closed form: on a GPU, or of a traced array.
+        """Return the core and the weights of the closed form on a GPU or of a traced array.
 
-        None where that cannot be done, or went wrong: then the statistics will say why.
+        None where that cannot be done, or went wrong: statistics then say why.
         """
         if self.is_traced:  # no value of it is looked at
             name = self.backend.widest(dtype).name
@@ -127,7 +105,7 @@ class Array(Source):
         return None if dtype == np.float32 and not is_kept(exact, parts) else given
 
     def load_if_small(self) -> Source:
-        """Return the array itself; a traced one cannot be searched."""
+        """Return this source; a traced array cannot be searched."""
         if self.is_traced:
             raise ValueError(
                 "x is traced for a gradient or a compiled function, and blocks that are searched for depend on its "
@@ -155,53 +133,44 @@ SMALL_BYTES = 1 << 26
 
 
 class Mapped(Source):
-    """An array in a file that is mapped into memory.
+    """An array in a file that is mapped into memory, read in the order of the file.
 
-    It is read in the order of the file. The system is told that each piece will be needed while the one before it is
-    worked on, and afterwards that it is no longer needed, so that few pieces are in memory at a time.
+    The system is told to read each piece ahead while the one before it is worked on, and to forget it afterwards, so
+    that few pieces are in memory at a time.
     """
 
-    def __init__(self, array: NDArray[Any], axes: Axes | None = None, memory: int | None = None) -> None:
-        self.array, self.shape, self.axes = array, array.shape, axes
-        self.piece_bytes = PIECE_BYTES if memory is None else max(1, memory // 4)
-        self.order = sorted(range(array.ndim), key=lambda mode: -abs(array.strides[mode]))
+    nbytes: int
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array."""
-        return self.array.nbytes
+    def __init__(self, array: NDArray[Any], axes: Axes | None = None, memory: int | None = None) -> None:
+        self.array, self.shape, self.axes, self.nbytes = array, array.shape, axes, array.nbytes
+        order = sorted(range(array.ndim), key=lambda mode: -abs(array.strides[mode]))
+        back = np.argsort(order)
+        piece_bytes = PIECE_BYTES if memory is None else memory // 4
+        pieces = slabs(tuple(self.shape[mode] for mode in order), max(1, piece_bytes // array.itemsize))
+        self.boxes: list[Box] = [tuple(box[place] for place in back) for box in pieces]
+        self.n_chunks = len(self.boxes)
 
     def load_if_small(self) -> Source:
         """Return the array in memory, if it is small."""
         return Array(np.array(self.array), self.axes) if self.nbytes <= SMALL_BYTES else self
 
-    def _boxes(self) -> list[Box]:
-        ordered = tuple(self.shape[mode] for mode in self.order)
-        back = np.argsort(self.order)
-        most = max(1, self.piece_bytes // self.array.itemsize)
-        return [tuple(box[place] for place in back) for box in slabs(ordered, most)]
-
-    @property
-    def n_chunks(self) -> int:
-        """Pieces of the file."""
-        return len(self._boxes())
-
     def chunks(self, distinct: bool) -> Generator[Chunk]:  # noqa: ARG002
         """Yield the pieces of the file one after another."""
-        boxes = self._boxes()
-        self._advise(boxes[0], "MADV_WILLNEED")
-        for box, following in zip(boxes, [*boxes[1:], None]):
+        self._advise(self.boxes[0], "MADV_WILLNEED")
+        for box, following in zip(self.boxes, [*self.boxes[1:], None]):
             if following is not None:
                 self._advise(following, "MADV_WILLNEED")
             yield Chunk(self.array[box], box)
             self._advise(box, "MADV_DONTNEED")
 
     def _advise(self, box: Box, advice: str) -> None:
-        """Tell the system what will be done with the pages of a piece, where it takes advice."""
-        owner = mapping(self.array)
-        flag = getattr(mmap, advice, None)
-        # pages of a private mapping may have been written to, and exist nowhere else
-        if owner is None or flag is None or not _is_shared(self.array):
+        """Tell the system what will be done with a piece, where it takes advice."""
+        owner, flag = mapping(self.array), getattr(mmap, advice, None)
+        view: Any = self.array
+        while view is not None and not hasattr(view, "mode"):
+            view = getattr(view, "base", None)
+        # pages of a private mapping ("c") may have been written to, and exist nowhere else
+        if owner is None or flag is None or getattr(view, "mode", "c") == "c":
             return
         base = np.frombuffer(owner, np.uint8).__array_interface__["data"][0]
         low, high = np.lib.array_utils.byte_bounds(self.array[box])
@@ -216,13 +185,6 @@ def mapping(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def _is_shared(array: Any) -> bool:
-    """Say whether what is written to a mapped array goes to its file, as the mode of numpy.memmap says."""
-    while array is not None and not hasattr(array, "mode"):
-        array = getattr(array, "base", None)
-    return getattr(array, "mode", "c") != "c"
-
-
 def check_values(tensor: Any, name: str = "x") -> Any:
     """Return a tensor if all its entries are finite and not negative."""
     if not array_api.is_fine(tensor):
@@ -233,8 +195,7 @@ def check_values(tensor: Any, name: str = "x") -> Any:
 def explain_values(tensor: Any, name: str = "x", origin: Sequence[int] | None = None) -> ValueError:
     """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where it is.
 
-    A tensor without such an entry has a total that is too large for float64. The origin is where in the whole a part
-    begins.
+    A tensor without such an entry has a total that is too large. The origin says where a part begins in the whole.
     """
     found = array_api.first_bad(tensor)
     if found is None:

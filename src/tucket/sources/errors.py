@@ -42,11 +42,5 @@ def close_on_error(file: Any) -> Iterator[Any]:
 
 
 def name_box(name: str, box: Box) -> str:
-    """Name a part of an array.
-
-    Examples
-    --------
-    >>> name_box("x", (slice(0, 2), slice(4, 9)))
-    'x[0:2, 4:9]'
-    """
+    """Name a part of an array, as in x[0:2, 4:9]."""
     return f"{name}[{', '.join(f'{rows.start}:{rows.stop}' for rows in box)}]"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from logging.handlers import BufferingHandler
 from pathlib import Path
@@ -33,7 +32,21 @@ def open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | No
     files = sorted((each for each in path.iterdir() if each.suffix.lower() in IMAGES), key=_by_number)
     if not files:
         raise FileFormatError(f"{path} is a folder without images; give one with {', '.join(IMAGES)} files")
-    stack = Folder(files, check_sizes(shape) if shape else (len(files),))
+    lead = check_sizes(shape) if shape else (len(files),)
+    if math.prod(lead) != len(files):
+        raise FileFormatError(f"shape: {len(files)} images cannot be folded into {lead}; give sizes with this product")
+    first = read_image(files[0])
+
+    def read(number: int) -> NDArray[Any]:
+        image = read_image(files[number])
+        if image.shape != first.shape or image.dtype != first.dtype:
+            raise ValueError(
+                f"{files[number]} is an image of {image.dtype} of shape {image.shape}, but {files[0].name} "
+                f"is of {first.dtype} of shape {first.shape}; give images of the same size"
+            )
+        return image
+
+    stack = Stack(read, lead, first)
     labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
     names = ("image", "row", "column", "channel")[: len(stack.shape)]
     axes = None if shape else Axes.of(names, labels, stack.shape)
@@ -45,17 +58,13 @@ def _by_number(path: Path) -> list[Any]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
-class Stack(ABC):
-    """Images of the same size as one array with leading modes: a box reads only the images it meets."""
+class Stack:
+    """Images of the same size as one array with leading modes: a box reads only the images that it meets."""
 
-    def __init__(self, lead: tuple[int, ...], size: tuple[int, ...], dtype: Any) -> None:
-        self.numbers = np.arange(math.prod(lead)).reshape(lead)
-        self.shape, self.dtype = (*lead, *size), dtype
-        self.chunks = (*(1,) * len(lead), *size)
-
-    @abstractmethod
-    def read(self, number: int) -> NDArray[Any]:
-        """Read one image."""
+    def __init__(self, read: Callable[[int], NDArray[Any]], lead: tuple[int, ...], like: Any) -> None:
+        self.read, self.numbers = read, np.arange(math.prod(lead)).reshape(lead)
+        self.shape, self.dtype = (*lead, *like.shape), like.dtype
+        self.chunks = (*(1,) * len(lead), *like.shape)
 
     def __getitem__(self, box: Box) -> NDArray[Any]:
         lead = self.numbers.ndim
@@ -63,43 +72,6 @@ class Stack(ABC):
         images = np.stack([self.read(number) for number in numbers.ravel().tolist()])
         stack: NDArray[Any] = images.reshape(*numbers.shape, *images.shape[1:])
         return stack[(slice(None),) * lead + box[lead:]]
-
-
-class Folder(Stack):
-    """The images of a folder."""
-
-    def __init__(self, files: Sequence[Path], lead: tuple[int, ...]) -> None:
-        if math.prod(lead) != len(files):
-            raise FileFormatError(
-                f"shape: {len(files)} images cannot be folded into {lead}; give sizes with this product"
-            )
-        first = read_image(files[0])
-        super().__init__(lead, first.shape, first.dtype)
-        self.files, self.size = files, first.shape
-
-    def read(self, number: int) -> NDArray[Any]:
-        """Read one image, which must be like the first."""
-        image = read_image(self.files[number])
-        if image.shape != self.size or image.dtype != self.dtype:
-            raise ValueError(
-                f"{self.files[number]} is an image of {image.dtype} of shape {image.shape}, but {self.files[0].name} "
-                f"is of {self.dtype} of shape {self.size}; give images of the same size"
-            )
-        return image
-
-
-class Pages(Stack):
-    """The pages of a TIFF."""
-
-    def __init__(self, pages: Sequence[Any], lead: tuple[int, ...]) -> None:
-        super().__init__(lead, pages[0].shape, pages[0].dtype)
-        self.pages, self.lock = pages, Lock()
-
-    def read(self, number: int) -> NDArray[Any]:
-        """Decode one page."""
-        with self.lock:  # the pages share a file and its position
-            page: NDArray[Any] = self.pages[number].asarray()
-        return page
 
 
 def read_image(path: Path) -> NDArray[Any]:
@@ -141,7 +113,14 @@ def open_tiff(path: Path, memory: int | None = None) -> Source:
             array = as_tensor(series[0].asarray(), str(path))
             file.close()
             return Array(array)
-        stack = Pages(pages, lead)
+        lock = Lock()  # the pages share a file and its position
+
+        def read(number: int) -> NDArray[Any]:
+            with lock:
+                page: NDArray[Any] = pages[number].asarray()
+            return page
+
+        stack = Stack(read, lead, pages[0])
         return Chunked(stack, stack.chunks, None, str(path), memory, file)
 
 

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box
 from tucket.base.optional import import_optional
+from tucket.sources.chunked import Chunked
+from tucket.sources.dask import Dask
 from tucket.sources.source import Source
 
 
@@ -17,12 +19,8 @@ def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
     """Return a DataArray as a source: its dimensions name the modes, its index coordinates label their indices."""
     axes = Axes(x.dims, [x.coords[dim].to_numpy() if dim in x.coords else None for dim in x.dims])
     if x.chunks is not None:
-        from tucket.sources.dask import Dask
-
         return Dask(x.data, name, axes)
     if _is_in_file(x):
-        from tucket.sources.chunked import Chunked
-
         stored = x.encoding.get("preferred_chunks", {})
         chunks = [stored.get(dim, 1) for dim in x.dims] if stored else None
         return Chunked(_Boxes(x), chunks, axes, name, memory)
@@ -34,11 +32,7 @@ def from_xarray(x: Any, name: str, memory: int | None = None) -> Source:
 
 
 def _is_in_file(x: Any) -> bool:
-    """Return whether a DataArray has not been loaded yet.
-
-    xarray has no public way to ask, as `x.data` loads all of it. tests/sources/test_sources.py fails if these private
-    attributes change.
-    """
+    """Say whether a DataArray has not been loaded yet, which xarray has no public way to ask."""
     return not x.variable._in_memory and not hasattr(x.variable._data, "todense")
 
 

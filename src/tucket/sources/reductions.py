@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.kernels.sums import Moments, Sums
 from tucket.sources.dense import explain_values
-from tucket.sources.source import Chunk, Entries, Source
+from tucket.sources.source import Chunk, Entries, Reduction, Source
 
 
 def block_sums(
@@ -29,7 +28,7 @@ def block_sums(
 ) -> list[Sums]:
     """Read a source once, for its block sums and marginals under each of several partitions.
 
-    The origin says where a source that is part of a larger tensor begins in it.
+    The origin says where the source begins in a larger tensor.
     """
     placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), unit, origin), run)
     check_total(placed[0].sums)
@@ -49,7 +48,7 @@ def check_total(sums: Sums) -> None:
 
 
 class Placed(NamedTuple):
-    """Sums of a part of a tensor: where it is, and which of all blocks its core holds."""
+    """Sums of a part of a tensor, where the part is, and which of all blocks the core holds."""
 
     sums: Sums
     box: Box
@@ -58,7 +57,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockSums:
-    """Block sums and marginals under several partitions, and moments if there is a unit to count entries in."""
+    """Block sums and marginals under several partitions, and moments if a unit is given."""
 
     cuts: tuple[Partition, ...]
     unit: float | None = None
@@ -70,7 +69,7 @@ class BlockSums:
         return self.unit is not None
 
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Placed]:
-        """Return the sums of one chunk, in which no value may be negative or not finite."""
+        """Return the sums of one chunk; refuse negative and non-finite values."""
         placed = [self._place(chunk, cut, workers) for cut in self.cuts]
         fine = all(is_finite(each.sums) and not each.sums.has_negative for each in placed)
         check_chunk(chunk, fine, self.origin)
@@ -94,11 +93,11 @@ class BlockSums:
         return Placed(sums, chunk.box, region)
 
     def merge(self, results: Sequence[list[Placed]]) -> list[Placed]:
-        """Add the sums of some chunks: the result is about the smallest box that holds them all."""
+        """Add the sums of some chunks: the result covers the smallest box that holds them all."""
         merged = []
         for parts in zip(*results):
-            room = _nothing(hull([part.box for part in parts]), hull([part.region for part in parts]), parts[0].sums)
-            merged.append(_add(room, parts))
+            box, region = hull([part.box for part in parts]), hull([part.region for part in parts])
+            merged.append(_add(_zeros(box, region, parts[0].sums), parts))
         return merged
 
     def total(self, results: Iterable[list[Placed]]) -> list[Placed]:
@@ -113,17 +112,14 @@ class BlockSums:
                 if is_all and part.sums.core.flags.writeable:  # not if it came from another process
                     totals.append(part)
                 else:
-                    totals.append(_add(_nothing(whole(cut.shape), whole(cut.rank), part.sums), [part]))
+                    totals.append(_add(_zeros(whole(cut.shape), whole(cut.rank), part.sums), [part]))
         return totals
 
 
-def _nothing(box: Box, region: Box, like: Sums) -> Placed:
-    """Return sums of nothing, with room for a part of a tensor."""
-    moments = like.moments and Moments(0.0, 0.0)
-    zeros = like._replace(
-        core=np.zeros(shape_of(region)), marginals=tuple(map(np.zeros, shape_of(box))), moments=moments
-    )
-    return Placed(zeros, box, region)
+def _zeros(box: Box, region: Box, like: Sums) -> Placed:
+    """Return sums of a part of a tensor that are all 0."""
+    core, marginals = np.zeros(shape_of(region)), tuple(map(np.zeros, shape_of(box)))
+    return Placed(like._replace(core=core, marginals=marginals, moments=like.moments and Moments(0, 0)), box, region)
 
 
 def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
@@ -140,15 +136,15 @@ def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
 
 
 @dataclass(frozen=True)
-class Unfoldings:
-    """The unfoldings of a tensor of entries along some modes, as sparse matrices: too long to be held dense."""
+class Unfoldings(Reduction[list[Any]]):
+    """The unfoldings of a tensor along some modes as sparse matrices, because they are too long to be dense."""
 
     partition: Partition
     modes: tuple[int, ...]
     distinct: bool = False
 
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Any]:  # noqa: ARG002
-        """Sum entries over the blocks of all modes but one, for each of these modes."""
+        """Return the sums over the blocks of all modes but one, for each of the modes."""
         if isinstance(chunk, Chunk):
             inside = np.nonzero(chunk.array)
             coords = [indices + rows.start for indices, rows in zip(inside, chunk.box)]
@@ -164,14 +160,8 @@ class Unfoldings:
             if k != mode:
                 column = column * blocks.rank + blocks.labels[entries.coords[k]]
                 width *= blocks.rank
-        rows = entries.coords[mode].astype(np.intp)
-        return coo_array(
-            (entries.values.astype(np.float64), (rows, column)), shape=(entries.shape[mode], width)
-        ).tocsr()
-
-    def merge(self, results: Sequence[list[Any]]) -> list[Any]:
-        """Add matrices."""
-        return self.total(results)
+        places = entries.coords[mode].astype(np.intp), column
+        return coo_array((entries.values.astype(np.float64), places), shape=(entries.shape[mode], width)).tocsr()
 
     def total(self, results: Iterable[list[Any]]) -> list[Any]:
         """Add matrices."""
@@ -181,18 +171,10 @@ class Unfoldings:
         return totals
 
 
-class Scalars(ABC):
+class Scalars(Reduction[NDArray[np.float64]]):
     """A few numbers of each chunk, which add."""
 
     distinct = True
-
-    @abstractmethod
-    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:
-        """Return the numbers of one chunk."""
-
-    def merge(self, results: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Add them."""
-        return self.total(results)
 
     def total(self, results: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Add them."""
@@ -200,7 +182,7 @@ class Scalars(ABC):
 
 
 def check_chunk(chunk: Chunk | Entries, is_fine: bool, origin: Sequence[int] | None = None) -> None:
-    """Refuse a chunk with a negative or non-finite entry, and say where in the whole that entry is."""
+    """Refuse a chunk that is not fine, and say where its first negative or non-finite entry is in the whole."""
     if is_fine:
         return
     shift = origin or (0,) * len(chunk.box if isinstance(chunk, Chunk) else chunk.shape)

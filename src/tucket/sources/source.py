@@ -1,8 +1,4 @@
-"""A source: what a tensor is read from, chunk by chunk, as often as it is asked.
-
-Whatever is to be known of the tensor is a `Reduction`: something of each chunk, and how such things add. How
-that is carried out, in this process or on a cluster, is the source's own affair.
-"""
+"""A source: what a tensor is read from, chunk by chunk, as often as it is asked."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class Chunk(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How much was read, where its library says so."""
+        """Bytes that were read, where the library of the array says so."""
         return int(getattr(self.array, "nbytes", 0))
 
 
@@ -44,7 +40,7 @@ class Entries(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How much was read."""
+        """Bytes that were read."""
         return self.values.nbytes + sum(indices.nbytes for indices in self.coords)
 
 
@@ -52,27 +48,28 @@ Result = TypeVar("Result")
 
 
 class Reduction(Protocol[Result]):
-    """Something that is to be known of a tensor, by chunks."""
+    """Something to find out about a tensor: a result per chunk, and how results add."""
 
     @property
     def distinct(self) -> bool:
-        """Whether an index may occur once only among all the entries that are given."""
+        """Whether no index may occur twice among the entries that are given."""
 
     def of(self, chunk: Chunk | Entries, workers: int) -> Result:
-        """Return what is to be known of one chunk, found by at most so many threads."""
+        """Return the result of one chunk, found by at most so many threads."""
 
     def merge(self, results: Sequence[Result]) -> Result:
-        """Add up what is known of some chunks."""
+        """Add the results of some chunks."""
+        return self.total(results)
 
     def total(self, results: Iterable[Result]) -> Result:
-        """Add up what is known of all chunks, as they come."""
+        """Add the results of all chunks, as they come."""
 
 
 class Source(ABC):
     """What a tensor is read from; made by `tucket.open`, `from_table`, `from_parquet` and `from_entries`.
 
     Every function that takes an array takes a source too. Use it in a `with` statement, or call `close`, to close
-    what file it has open.
+    its file. A source of your own derives from this class, sets `shape` and yields `chunks`.
 
     Attributes
     ----------
@@ -86,6 +83,8 @@ class Source(ABC):
         Whether a pass over it reads nothing but memory.
     sparse : bool
         Whether its chunks are entries, not boxes.
+    nbytes, n_chunks : int or None
+        Bytes that a pass reads, and number of its chunks, where known.
     """
 
     shape: tuple[int, ...]
@@ -93,23 +92,39 @@ class Source(ABC):
     backend: Backend = NUMPY
     in_memory: bool = False
     sparse: bool = False
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int | None:
-        """Bytes that a pass reads, where that is known."""
-
-    @property
-    def n_chunks(self) -> int | None:
-        """Chunks of a pass, where their number is known."""
-        return None
+    nbytes: int | None = None
+    n_chunks: int | None = None
 
     @abstractmethod
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
-        """Yield the chunks, entries with no index twice if they must be distinct."""
+        """Yield the parts of the tensor, in any order.
+
+        Parameters
+        ----------
+        distinct : bool
+            Whether no index may occur twice among sparse entries.
+
+        Yields
+        ------
+        Chunk or Entries
+            A dense box or some sparse entries.
+        """
 
     def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
-        """Find out something about the tensor in one pass."""
+        """Reduce the tensor in one pass.
+
+        Parameters
+        ----------
+        reduction : Reduction
+            What to find out.
+        run : Run
+            How many threads may work, and whom to report progress to.
+
+        Returns
+        -------
+        object
+            What the reduction makes of all chunks.
+        """
         # closed also when something goes wrong, so that no thread goes on reading
         with closing(self.chunks(reduction.distinct)) as chunks:
             found = ((chunk.nbytes, reduction.of(chunk, run.workers)) for chunk in chunks)
@@ -134,14 +149,17 @@ class Source(ABC):
         return source
 
     def _project_in_place(self, partition: Partition, dtype: np.dtype[Any]) -> list[Any] | None:  # noqa: ARG002
-        """Return the core and the weights of the closed form, computed where the data are.
-
-        None where statistics are to be collected instead.
-        """
+        """Return the core and the weights of the closed form where the data are; None to collect statistics instead."""
         return None
 
     def load_if_small(self) -> Source:
-        """Return a source in memory of the same tensor, if it is small enough to be read whole; else itself."""
+        """Read a small tensor into memory.
+
+        Returns
+        -------
+        Source
+            The same tensor in memory, or this source if it is in memory or too large.
+        """
         return self
 
     @property
@@ -167,14 +185,3 @@ class Source(ABC):
 
     def _note(self) -> str:
         return ""
-
-
-def check_indices(coords: Sequence[NDArray[Any]], shape: Sequence[int], name: str) -> None:
-    """Refuse entries outside the shape."""
-    for mode, (indices, size) in enumerate(zip(coords, shape)):
-        if len(indices) and not (indices.min() >= 0 and indices.max() < size):
-            at = int(np.argmax((indices < 0) | (indices >= size)))
-            raise IndexError(
-                f"entry {at} of {name} has index {indices[at]} in mode {mode}; "
-                f"its size is {size}, so give 0 to {size - 1}"
-            )

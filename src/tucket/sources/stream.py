@@ -56,7 +56,7 @@ class Stream:
         self._slabs, self.mode, self._is_read = slabs, mode, False
 
     def __iter__(self) -> Iterator[tuple[Source, int]]:
-        """Yield each slab that is not empty, checked against the first, and the mode that grows."""
+        """Yield each slab that is not empty and fits the first, and the mode that grows."""
         from tucket.sources.as_source import as_source
 
         if self._is_read and isinstance(self._slabs, Iterator):
@@ -81,14 +81,10 @@ class Stream:
                 )
             yield slab, mode
 
-    @classmethod
-    def of(cls, slabs: Stream | Iterator[Any]) -> Stream:
-        """Return a stream: a plain iterator is one along mode 0."""
-        return slabs if isinstance(slabs, Stream) else cls(slabs)
 
-    def filling(self, shape: tuple[int, ...]) -> Source:
-        """Return a source of the given shape, which the slabs must fill."""
-        return Filling(self, shape)
+def as_stream(slabs: Stream | Iterator[Any]) -> Stream:
+    """Return a stream; a plain iterator becomes one along mode 0."""
+    return slabs if isinstance(slabs, Stream) else Stream(slabs)
 
 
 def _other_sizes(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
@@ -97,15 +93,10 @@ def _other_sizes(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
 
 
 class Filling(Source):
-    """A tensor of known shape, filled by slabs; its axes are known once they have been read."""
+    """A tensor of known shape, filled by slabs; its axes are known once the slabs have been read."""
 
     def __init__(self, stream: Stream, shape: tuple[int, ...]) -> None:
         self.stream, self.shape = stream, shape
-
-    @property
-    def nbytes(self) -> None:
-        """Unknown until the slabs have been read."""
-        return
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks of the slabs at their places in the whole."""
@@ -134,9 +125,9 @@ class Filling(Source):
 
 def _shifted(chunk: Chunk | Entries, mode: int, start: int, shape: tuple[int, ...]) -> Chunk | Entries:
     """Move a chunk along a mode."""
-    if isinstance(chunk, Entries):
-        indices = chunk.coords[mode].astype(np.intp) + start
-        return Entries([*chunk.coords[:mode], indices, *chunk.coords[mode + 1 :]], chunk.values, shape)
-    rows = chunk.box[mode]
-    moved = slice(rows.start + start, rows.stop + start)
-    return Chunk(chunk.array, (*chunk.box[:mode], moved, *chunk.box[mode + 1 :]))
+    if isinstance(chunk, Chunk):
+        rows = chunk.box[mode]
+        moved = slice(rows.start + start, rows.stop + start)
+        return Chunk(chunk.array, (*chunk.box[:mode], moved, *chunk.box[mode + 1 :]))
+    indices = chunk.coords[mode].astype(np.intp) + start
+    return Entries([*chunk.coords[:mode], indices, *chunk.coords[mode + 1 :]], chunk.values, shape)

@@ -30,7 +30,7 @@ def check_output(path: Path, data: str | Path | None = None) -> None:
 
 def default_output(data: str) -> Path:
     """Return the name of DATA with its ending replaced by .model.npz."""
-    from tucket.sources.files import READERS
+    from tucket.sources.formats import READERS
 
     name = Path(data).name
     if any(mark in name for mark in "*?["):

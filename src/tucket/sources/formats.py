@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,120 +18,11 @@ from tucket.sources.chunked import Chunked
 from tucket.sources.columns import Bins
 from tucket.sources.dense import Array, Mapped, as_tensor
 from tucket.sources.errors import FileFormatError, close_on_error, explain_read_errors
-from tucket.sources.images import IMAGES, open_folder, open_image, open_tiff
+from tucket.sources.from_entries import from_entries
+from tucket.sources.from_parquet import from_parquet
+from tucket.sources.images import IMAGES, open_image, open_tiff
 from tucket.sources.source import Source
-from tucket.sources.sparse import from_entries
-from tucket.sources.table import Table, from_parquet, read_batches
-
-
-def open(x: Any, *, memory: int | str | None = None, **options: Any) -> Source:  # noqa: A001
-    r"""Open a file, or anything else that holds a tensor, and read no more of it than its shape takes.
-
-    Parameters
-    ----------
-    x : str, path, or anything that `ltr` takes
-        For a path, the ending of the name tells the format:
-
-        - `.npy`, `.npz`: NumPy arrays, mapped into memory unless they are compressed. An archive may hold an array
-          `tensor`, or the `coords`, `values` and `shape` of a sparse tensor; either with `mode_names` and `labels_0`,
-          `labels_1`, ...
-        - `.zarr`, `.h5`, `.hdf5`, `.nc`, `.mat`: arrays in chunks, and MATLAB files
-        - `.tns`, `.tns.gz`: entries of a sparse tensor as text in the FROSTT format, with indices that start at 1
-        - `.csv`, `.csv.gz`, `.parquet`: tables. A path of Parquet files may have wildcards.
-        - a folder of `.png`, `.pgm`, `.ppm`, `.bmp`, `.jpg` or `.tif` images of the same size, in the order of their
-          names; one image; or a `.tif` of many pages
-    memory : int or str, optional
-        Number of bytes that reading may take, such as `2**28` or "256 MB". By default 2**28.
-    **options
-        Options of some formats:
-
-        - `key` (str): which array to read, for files that hold several
-        - `shape` (tuple of int): the shape of a sparse tensor in a text file, by default the largest index of each
-          mode; or the shape that the images of a folder are folded into, such as (9, 9), by default one mode
-        - `modes`, `value`, `bins`: for tables, as in `from_table`; text files take `modes`, the names of the modes
-
-    Returns
-    -------
-    Source
-        The tensor. Close it, or use it in a `with` statement, to close its file.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If the file cannot be read, or if it holds several arrays and `key` is missing.
-    TypeError
-        If an option does not fit the format, or the values are not real numbers.
-    ImportError
-        If the package that reads the format is not installed.
-
-    See Also
-    --------
-    from_table, from_parquet, from_entries : Sparse tensors from tables and from entries.
-
-    Examples
-    --------
-    Two groups of users, each with items of its own:
-
-    >>> import tempfile, tucket as tk
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "ratings.tns")
-    ...     _ = path.write_text("1 1 4.0 \n 1 2 5.0 \n 2 1 5.0 \n 3 3 2.0 \n 3 4 3.0")
-    ...     tk.open(path, modes=["user", "item"])
-    <Sparse of a tensor of shape {'user': 3, 'item': 4} with 5 entries>
-    """
-    memory = check_memory(memory)
-    if not isinstance(x, str | Path):
-        if options:
-            raise TypeError(f"{', '.join(options)}: only for files; x is a {type(x).__name__}")
-        return as_source(x, memory=memory)
-    path = Path(x)
-    if not path.exists() and not any(mark in str(x) for mark in "*?["):
-        raise FileNotFoundError(f"there is no file {path}")
-    read = _reader(path)
-    allowed = inspect.signature(read).parameters
-    for option in options:
-        if option not in allowed:
-            known = ", ".join(name for name in allowed if name != "path")
-            raise TypeError(f"{option}: not an option for {path.name}; its options are {known or 'none'}")
-    if "memory" in allowed:
-        options["memory"] = memory
-    with explain_read_errors(path, TypeError):
-        return read(path, **options)
-
-
-def check_memory(memory: Any) -> int | None:
-    """Return `memory` as a number of bytes.
-
-    Examples
-    --------
-    >>> check_memory("256 MB"), check_memory("1GiB")
-    (256000000, 1073741824)
-    """
-    if memory is None:
-        return None
-    if isinstance(memory, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", memory.lower())
-        number = float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " ") if match else 0
-    else:
-        number = memory if isinstance(memory, int | np.integer) and not isinstance(memory, bool) else 0
-    if number < 1 << 16:
-        raise ValueError(f"memory: got {memory!r}; give at least 65536 bytes, such as 2**28 or '256 MB'")
-    return int(number)
-
-
-def _reader(path: Path) -> Callable[..., Source]:
-    """Choose the reader of a path by the ending of its name."""
-    if path.is_dir() and path.suffix.lower() != ".zarr":
-        return open_folder
-    suffixes = [suffix.lower() for suffix in path.suffixes]
-    name = "".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
-    if name not in READERS:
-        raise ValueError(
-            f"{path}: unknown file format {name!r}; give one of {', '.join(READERS)}, or a folder of images"
-        )
-    return READERS[name]
+from tucket.sources.table import Table, read_batches
 
 
 def _open_npy(path: Path, memory: int | None = None) -> Source:
@@ -211,15 +100,19 @@ def _open_zarr(path: Path, key: str | None = None, memory: int | None = None) ->
 
 def _open_hdf5(path: Path, key: str | None = None, memory: int | None = None) -> Source:
     h5py = import_optional("h5py", "files", "this file")
-    with close_on_error(h5py.File(path, "r")) as file:
-        stored = file[_choose(path, _datasets(h5py, file), key)]
-        return Chunked(stored, stored.chunks, None, str(path), memory, file)
-
-
-def _datasets(h5py: Any, file: Any) -> list[str]:
     names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and item.shape else None)
-    return names
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and item.shape and name[0] != "#":  # groups of MATLAB begin with #
+            names.append(name)
+
+    with close_on_error(h5py.File(path, "r")) as file:
+        file.visititems(add)
+        stored = file[_choose(path, names, key)]
+        if path.suffix.lower() != ".mat":
+            return Chunked(stored, stored.chunks, None, str(path), memory, file)
+        chunks = stored.chunks and stored.chunks[::-1]
+        return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
 
 
 def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) -> Source:
@@ -227,18 +120,14 @@ def _open_matlab(path: Path, key: str | None = None, memory: int | None = None) 
 
     try:
         names = [name for name, *_ in whosmat(path)]
-    except NotImplementedError:  # version 7.3 is HDF5, with the modes in reverse order
-        h5py = import_optional("h5py", "files", "this file")
-        with close_on_error(h5py.File(path, "r")) as file:
-            stored = file[_choose(path, (name for name in _datasets(h5py, file) if name[0] != "#"), key)]
-            chunks = (stored.chunks or (1,) * stored.ndim)[::-1]
-            return Chunked(_Reversed(stored), chunks, None, str(path), memory, file)
+    except NotImplementedError:  # version 7.3 is HDF5
+        return _open_hdf5(path, key, memory)
     name = _choose(path, names, key)
     return as_source(loadmat(path, variable_names=[name])[name], f"{path}[{name}]", memory)
 
 
 class _Reversed:
-    """An array with its modes in reverse order."""
+    """An array of MATLAB in HDF5, which has its modes in reverse order."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape[::-1], array.dtype
