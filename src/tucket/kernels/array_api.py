@@ -32,7 +32,7 @@ def block_sums(
     marginals = tuple(np.zeros(size) for size in partition.shape)
     negative, moments = False, np.zeros(2)
     for box in slabs(partition.shape, SLAB_ENTRIES):
-        part, (inside, blocks) = tensor[box], partition.within(box)
+        part, (inside, blocks) = tensor[box], partition._within(box)
         with np.errstate(all="ignore"):  # where the library is NumPy underneath
             sums, by_mode = traced_sums(part, inside)
             core[blocks] += backend.to_numpy(sums)
@@ -97,7 +97,7 @@ def residual(
     middle, *vectors = (backend.as_float(backend.from_numpy(np.array(part))) for part in (core, *weights))
 
     def part_of(box: Box) -> Any:
-        labels = [blocks.labels_at(rows) for blocks, rows in zip(partition.modes, box)]
+        labels = [blocks._labels_at(rows) for blocks, rows in zip(partition.modes, box)]
         return expand(middle, labels, [vector[rows] for vector, rows in zip(vectors, box)])
 
     return misfit(tensor, part_of, scale, workers)

@@ -116,7 +116,7 @@ def from_entries(
     check_real(weights.dtype, "values", type(values).__name__)
     indices = _as_coords(coords, len(weights), len(sizes))
     check_indices(indices, sizes, "coords")
-    axes = None if modes is None and labels is None else Axes.of(modes, labels, sizes)
+    axes = None if modes is None and labels is None else Axes._of(modes, labels, sizes)
     return Sparse(indices, weights, sizes, axes)
 
 
