@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+Arrays = dict[str, NDArray[Any]]
 Built = TypeVar("Built")
 
 FORMAT = "tucket"
@@ -71,7 +72,7 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
+def read(path: str | os.PathLike[str]) -> tuple[str, Arrays]:
     """Return the kind and the arrays of an archive."""
     with Path(path).open("rb") as file:
         if not zipfile.is_zipfile(file):
@@ -95,13 +96,8 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
     return kind, arrays
 
 
-def build(
-    path: str | os.PathLike[str],
-    what: str,
-    make: Callable[[dict[str, NDArray[Any]]], Built],
-    arrays: dict[str, NDArray[Any]],
-) -> Built:
-    """Build an object from the arrays of an archive, and name the file in any error."""
+def build(path: str | os.PathLike[str], what: str, make: Callable[[Arrays], Built], arrays: Arrays) -> Built:
+    """Build an object from saved arrays; errors name the file."""
     try:
         return make(arrays)
     except KeyError as error:

@@ -25,13 +25,6 @@ class Axes:
     labels : iterable of array-like or None, optional
         One sequence of labels per mode, or None. Labels are numbers, times or strings; others become strings.
 
-    Attributes
-    ----------
-    names : tuple of str
-        The names.
-    labels : tuple of numpy.ndarray or None
-        The labels.
-
     Raises
     ------
     ValueError

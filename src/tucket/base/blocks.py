@@ -136,7 +136,7 @@ class Blocks:
                 f"number the blocks 0 to r - 1 without gaps"
             )
         changes = np.diff(cuts)
-        if (changes >= 0).all():  # one form for one partition, so that == is simple
+        if (changes >= 0).all():  # equal blocks have equal attributes, which keeps == simple
             return cls(len(cuts), rank, True, np.append(0, 1 + np.flatnonzero(changes)))
         return cls(len(cuts), rank, False, cuts)
 

@@ -111,13 +111,11 @@ class Partition:
         Partition
         """
         shape = check_sizes(shape)
-        given = one_per_mode(starts, shape, "starts")
-        return cls(
-            tuple(
-                Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
-                for mode, (size, cuts) in enumerate(zip(shape, given))
-            )
-        )
+        modes = [
+            Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
+            for mode, (size, cuts) in enumerate(zip(shape, one_per_mode(starts, shape, "starts")))
+        ]
+        return cls(tuple(modes))
 
     @classmethod
     def from_labels(cls, labels: Iterable[ArrayLike]) -> Self:

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,9 +107,9 @@ class Run:
         """Say whether a step that costs so many seconds would end before the deadline."""
         return self.deadline == math.inf or time.perf_counter() + cost < self.deadline
 
-    def generator(self, seed: int | None = None) -> np.random.Generator:
-        """Return the user's generator, or one with this seed."""
-        return check_rng(seed if self.rng is None else self.rng)
+    def generator(self) -> np.random.Generator:
+        """Return the random generator of this call."""
+        return check_rng(self.rng)
 
     def report(self, iteration: int, loss: float, level: int = 0) -> Step:
         """Call the callback with a step, and return the step."""
@@ -117,10 +117,6 @@ class Run:
         if self.callback is not None:
             self.callback(step)
         return step
-
-    def on(self, workers: int) -> Run:
-        """Return the same run with another number of threads."""
-        return replace(self, workers=workers)
 
 
 def check_workers(workers: int | None) -> int:

@@ -18,6 +18,7 @@ from tucket.base.checks import frozen, seal
 from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
 from tucket.kernels.measures import v_log_v
+from tucket.kernels.sums import Moments, Sums
 from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 from tucket.models.metrics import total_correlation
 from tucket.sources.reductions import block_sums
@@ -76,7 +77,7 @@ class Statistics:
     partition: Partition
     core: NDArray[np.float64]
     marginals: tuple[NDArray[np.float64], ...]
-    moments: kernels.Moments | None
+    moments: Moments | None
     kernel: str
     axes: Axes | None = None
 
@@ -324,7 +325,7 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
         blocks_from_arrays(arrays, [len(marginal) for marginal in marginals]),
         core,
         marginals,
-        kernels.Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
+        Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
         str(arrays["kernel"].item()),
         Axes._from_arrays(arrays),
     )
@@ -343,6 +344,6 @@ def read(
     return make_statistics(sums, partition, source.axes)
 
 
-def make_statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
+def make_statistics(sums: Sums, partition: Partition, axes: Axes | None) -> Statistics:
     """Return statistics made of sums."""
     return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)

@@ -22,8 +22,9 @@ import numpy as np
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.base.run import Run
-from tucket.kernels import Sums, kernels_for
+from tucket.kernels import kernels_for
 from tucket.kernels.algebra import unfold
+from tucket.kernels.sums import Sums
 from tucket.models.statistics import Statistics
 from tucket.projection.strategies import BlockStrategy, Segments
 from tucket.projection.unfolding import Unfolding, kept_by
