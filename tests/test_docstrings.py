@@ -34,14 +34,8 @@ FUNCTIONS = EVERYWHERE | {
 }
 
 KNOWN_GAPS: set[str] = {
-    "Axes.append", "Axes.check", "Axes.from_arrays", "Axes.of", "Axes.to_arrays", "Blocks", "Blocks.compose",
-    "Blocks.expand", "Blocks.from_labels", "Blocks.from_starts", "Blocks.indices", "Blocks.labels_at",
-    "Blocks.quotient", "Blocks.random", "Blocks.refines", "Blocks.sum", "Blocks.uniform", "Blocks.within",
-    "Partition", "Partition.compose", "Partition.from_labels", "Partition.from_starts", "Partition.quotient",
-    "Partition.random", "Partition.refines", "Partition.replace", "Partition.uniform", "Partition.within",
-    "Progress", "Statistics", "Statistics.append", "Statistics.coarsen", "Statistics.load", "Statistics.project",
-    "Statistics.save", "collect", "geometry.Bingos", "geometry.Legendre", "geometry.MeanField", "geometry.mobius",
-    "plot.core", "plot.errors", "plot.information", "plot.model", "plot.slices",
+    "geometry.Bingos", "geometry.Legendre", "geometry.MeanField", "geometry.mobius", "plot.core", "plot.errors",
+    "plot.information", "plot.model", "plot.slices",
 }  # fmt: skip
 
 

@@ -383,7 +383,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         "starts of free blocks",
         lambda: tk.Partition.from_labels([[1, 0]])[0].starts,
         ValueError,
-        "free blocks have no starts; ask for labels",
+        "free blocks have no starts; use labels",
     ),
     # models
     (

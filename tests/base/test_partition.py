@@ -119,12 +119,12 @@ def test_repr_is_short_for_long_modes() -> None:
 
 @given(st.data())
 def test_blocks_of_some_indices(data: st.DataObject) -> None:
-    """Numbered anew, in the order of the old numbers, which are told too."""
+    """They are numbered from 0, in the order of their old numbers, which are returned too."""
     size = data.draw(st.integers(1, 12))
     all_blocks = data.draw(any_blocks(size))
     first = data.draw(st.integers(0, size - 1))
     rows = slice(first, data.draw(st.integers(first + 1, size)), data.draw(st.integers(1, 3)))
-    part, seen = all_blocks.within(rows)
+    part, seen = all_blocks._within(rows)
     chosen = all_blocks.labels[rows]
     assert seen.tolist() == sorted(set(chosen.tolist()))
     assert seen[part.labels].tolist() == chosen.tolist()

@@ -170,7 +170,7 @@ def test_theorem_1_mode_after_mode_leads_to_the_projection(case: tuple[Dense, tk
     for order in itertools.permutations(range(x.ndim)):
         q = x
         for mode in order:
-            whole = tk.Partition.uniform(x.shape, x.shape).replace(mode, partition[mode])
+            whole = tk.Partition.uniform(x.shape, x.shape)._replace(mode, partition[mode])
             q = geometry.m_project(q, whole)
         np.testing.assert_allclose(q, expected, rtol=1e-6, atol=1e-9 * x.max())
 

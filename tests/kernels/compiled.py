@@ -1,4 +1,4 @@
-"""Compiles the kernels for a GPU, which need not be there, and tells how each reads memory: `python compiled.py`."""
+"""Compiles the kernels without a GPU and prints how each reads memory: `python compiled.py`."""
 
 from __future__ import annotations
 
@@ -106,4 +106,4 @@ def loads(name: str, given: dict[str, Any], multiples: tuple[str, ...]) -> dict[
 
 
 if __name__ == "__main__":
-    print(json.dumps({case: loads(*told) for case, told in CASES.items()}))
+    print(json.dumps({case: loads(*parts) for case, parts in CASES.items()}))

@@ -1,4 +1,4 @@
-"""The kernels of Triton's as a GPU would run them: compiled, on any machine."""
+"""The Triton kernels as a GPU would run them: compiled, on any machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def loads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]
 
 
 def test_every_kernel_is_compiled_for_a_gpu(loads: dict[str, dict[str, int]]) -> None:
-    told = Path(__file__).with_name("compiled.py").read_text()
-    assert all(f'("{name}", {{' in told for name in kernels.__all__)
+    source = Path(__file__).with_name("compiled.py").read_text()
+    assert all(f'("{name}", {{' in source for name in kernels.__all__)
     assert all(counts for counts in loads.values())
 
 

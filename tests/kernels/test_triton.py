@@ -1,4 +1,4 @@
-"""The kernels of Triton's: on a GPU where there is one, else in its interpreter."""
+"""The Triton kernels: on a GPU where there is one, else in the interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tucket.sources.reductions import is_finite  # noqa: E402
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),  # of the interpreter's own
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),  # raised by the interpreter itself
     pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning"),
@@ -305,8 +305,8 @@ def test_nothing_beside_a_tensor_is_read_or_written(data: st.DataObject) -> None
             patch.setattr(layouts, name, data.draw(st.sampled_from(values)))
         patch.setattr(kernels, "TABLE_ENTRIES", layouts.TABLE_ENTRIES)
         patch.setattr(layouts, "_layouts", {})
-        patch.setattr(torch, "empty", lambda *given, **told: spoiled(empty(*given, **told)))
-        patch.setattr(torch, "empty_like", lambda *given, **told: spoiled(empty_like(*given, **told)))
+        patch.setattr(torch, "empty", lambda *args, **options: spoiled(empty(*args, **options)))
+        patch.setattr(torch, "empty_like", lambda *args, **options: spoiled(empty_like(*args, **options)))
         same_sums(kernels.block_sums(tensor, partition, 2.0), plain.block_sums(x, partition, 2.0), 1e-12)
         model = tk.ltr(x, blocks=partition)
         residual, norm, _ = kernels.residual(tensor, model.core, partition, model.weights)
@@ -538,7 +538,7 @@ def test_what_is_recorded_is_played_back() -> None:
         found = [recorded(*pair) for pair in pairs]
         torch.cuda.synchronize()
     assert recorded.graph is not None
-    for pair, results in zip(pairs, found):  # none of which a later one has overwritten
+    for pair, results in zip(pairs, found):  # later results must not overwrite earlier ones
         for result, expected in zip(results, work(*pair), strict=True):
             torch.testing.assert_close(result, expected)
 

@@ -72,7 +72,7 @@ def test_each_step_loses_least_for_a_parameter_saved(x: NDArray[Any]) -> None:
         for mode, blocks in enumerate(finer.partition.modes):
             for cut in range(1, blocks.rank):
                 starts = np.delete(blocks.starts, cut)
-                other = finer.partition.replace(mode, tk.Blocks.from_starts(blocks.size, starts))
+                other = finer.partition._replace(mode, tk.Blocks.from_starts(blocks.size, starts))
                 saved = math.prod(finer.rank) - math.prod(other.rank)
                 prices.append((tk.ltr(x, blocks=other).kl(x) - finer.kl) / saved)
         saved = math.prod(finer.rank) - math.prod(coarser.rank)

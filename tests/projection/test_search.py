@@ -27,7 +27,7 @@ SMALL = ("u1", "<f8", "<f4")
 
 
 def unfold(x: NDArray[Any], partition: tk.Partition, mode: int) -> NDArray[np.float64]:
-    whole = partition.replace(mode, Blocks.uniform(x.shape[mode], x.shape[mode]))
+    whole = partition._replace(mode, Blocks.uniform(x.shape[mode], x.shape[mode]))
     core = tk.collect(x, whole).core
     return np.moveaxis(core, mode, 0).reshape(x.shape[mode], -1)
 
@@ -60,8 +60,8 @@ def test_segments_of_one_mode_are_the_best_of_all(x: NDArray[Any], data: st.Data
     found = Segments().improve(unfold(x, partition, mode), start, 1)
     assert found.rank == rank
     assert found.contiguous
-    best = min(kl(x, partition.replace(mode, blocks)) for blocks in all_contiguous(x.shape[mode], rank))
-    assert kl(x, partition.replace(mode, found)) <= best + slack(x)
+    best = min(kl(x, partition._replace(mode, blocks)) for blocks in all_contiguous(x.shape[mode], rank))
+    assert kl(x, partition._replace(mode, found)) <= best + slack(x)
 
 
 @given(tensors(min_dims=2, max_dims=4, dtypes=SMALL), st.data())
@@ -71,7 +71,7 @@ def test_clusters_of_one_mode_never_lose(x: NDArray[Any], data: st.DataObject) -
     start = partition[mode]
     found = Clusters().improve(unfold(x, partition, mode), start, 1)
     assert found.rank == start.rank
-    assert kl(x, partition.replace(mode, found)) <= kl(x, partition) + slack(x)
+    assert kl(x, partition._replace(mode, found)) <= kl(x, partition) + slack(x)
 
 
 @given(st.data())

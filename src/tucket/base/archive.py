@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+Arrays = dict[str, NDArray[Any]]
 Built = TypeVar("Built")
 
 FORMAT = "tucket"
@@ -28,8 +29,8 @@ NPZ_ERRORS = (
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Return the file that a path leads to, or refuse a path that cannot be written."""
-    target = Path(path).resolve()  # so that a link stays a link
+    """Return the resolved path, or refuse one that cannot be written."""
+    target = Path(path).resolve()  # keeps links: what they point to is replaced
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {target.parent}")
     if target.is_dir():
@@ -41,7 +42,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a temporary file next to a path, and rename it in the end, so that readers see all of it or nothing."""
+    """Yield a temporary path in the same folder, and rename it at the end, so that readers never see half a file."""
     target = check_target(path)
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
@@ -63,7 +64,7 @@ def write(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, NDArray[
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """Return what kind of object an archive holds, or None for other files."""
+    """Return the kind of object in an archive, or None for other files."""
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return str(archive["kind"].item()) if archive["format"].item() == FORMAT else None
@@ -71,8 +72,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return None
 
 
-def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Return the kind and the arrays of an archive, or say what is wrong with the file."""
+def read(path: str | os.PathLike[str]) -> tuple[str, Arrays]:
+    """Return the kind and the arrays of an archive."""
     with Path(path).open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not a tucket file, or is truncated; give one written by save")
@@ -95,13 +96,8 @@ def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, NDArray[Any]]]:
     return kind, arrays
 
 
-def build(
-    path: str | os.PathLike[str],
-    what: str,
-    make: Callable[[dict[str, NDArray[Any]]], Built],
-    arrays: dict[str, NDArray[Any]],
-) -> Built:
-    """Build an object from the arrays of an archive, and name the file in any error."""
+def build(path: str | os.PathLike[str], what: str, make: Callable[[Arrays], Built], arrays: Arrays) -> Built:
+    """Build an object from saved arrays; errors name the file."""
     try:
         return make(arrays)
     except KeyError as error:

@@ -16,21 +16,14 @@ Mode = int | str
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axes:
-    """A name for each mode, and labels for the indices of some.
+    """Names of the modes of a tensor, and labels of their indices.
 
     Parameters
     ----------
     names : iterable
-        The name of each mode, as a string or anything that can be made one.
+        One name per mode; each becomes a string.
     labels : iterable of array-like or None, optional
-        For each mode, one label per index, or None. Labels are numbers, times or strings; others become strings.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The names.
-    labels : tuple of numpy.ndarray or None
-        The labels.
+        One sequence of labels per mode, or None. Labels are numbers, times or strings; others become strings.
 
     Raises
     ------
@@ -68,14 +61,13 @@ class Axes:
         return Axes, (self.names, self.labels)
 
     @classmethod
-    def of(
+    def _of(
         cls, names: Iterable[object] | None, labels: Iterable[ArrayLike | None] | None, shape: Sequence[int]
     ) -> Self:
         """Return axes that fit a shape; by default, names are the numbers of the modes."""
-        axes = cls(range(len(shape)) if names is None else names, labels)
-        return axes.check(tuple(shape))
+        return cls(range(len(shape)) if names is None else names, labels)._check(tuple(shape))
 
-    def check(self, shape: tuple[int, ...]) -> Self:
+    def _check(self, shape: tuple[int, ...]) -> Self:
         """Return these axes if they fit a shape, or raise."""
         if len(self.names) != len(shape):
             raise ValueError(f"modes: got {len(self.names)} names, {self.names}, for shape {shape}; give one per mode")
@@ -84,8 +76,8 @@ class Axes:
                 raise ValueError(f"mode {name!r}: got {len(labels)} labels for {size} indices; give one per index")
         return self
 
-    def append(self, other: Axes, mode: int) -> Axes:
-        """Return the axes of two tensors that follow each other along a mode."""
+    def _append(self, other: Axes, mode: int) -> Axes:
+        """Return the axes of two tensors joined along a mode."""
         if self.names != other.names:
             raise ValueError(f"the modes are called {self.names} and {other.names}; give tensors of the same modes")
         for k, (ours, theirs) in enumerate(zip(self.labels, other.labels)):
@@ -107,14 +99,14 @@ class Axes:
         parts = (n if ls is None else f"{n}: {len(ls)} labels" for n, ls in zip(self.names, self.labels))
         return f"Axes({', '.join(parts)})"
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def _to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays to save."""
         labels = {f"axis_{mode}": each for mode, each in enumerate(self.labels) if each is not None}
         return {"names": np.array(self.names), **labels}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Axes | None:
-        """Build axes from saved arrays, if there are some."""
+    def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Axes | None:
+        """Return the axes of a saved model, or None."""
         if "names" not in arrays:
             return None
         names = np.atleast_1d(arrays["names"]).tolist()
@@ -127,18 +119,12 @@ def name_modes(
     labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None,
     shape: tuple[int, ...],
 ) -> Axes | None:
-    """Return axes with the names and labels that the user gave for data that have none of their own.
-
-    Examples
-    --------
-    >>> name_modes(None, ("city", "hour"), {"hour": range(3)}, (5, 3))
-    Axes(city, hour: 3 labels)
-    """
+    """Return axes with the names and labels that the user gave for data without their own."""
     if names is None and labels is None:
         return axes
     if names is not None and axes is not None:
         raise ValueError(f"names: the data have names of their own, {axes.names}; leave names out")
-    held = Axes.of(names, None, shape) if axes is None else axes
+    held = Axes._of(names, None, shape) if axes is None else axes
     given = (None,) * len(shape) if labels is None else tuple(by_mode(labels, held, len(shape), None, "labels"))
     if len(given) != len(shape):
         raise ValueError(f"labels: got {len(given)} for {len(shape)} modes; give one sequence per mode, or None")
@@ -146,28 +132,16 @@ def name_modes(
         if ours is not None and theirs is not None:
             raise ValueError(f"labels: mode {name!r} has labels of its own; leave its labels out")
     merged = [theirs if ours is None else ours for ours, theirs in zip(held.labels, given)]
-    return Axes(held.names, merged).check(shape)
+    return Axes(held.names, merged)._check(shape)
 
 
 def mode_names(axes: Axes | None, count: int) -> tuple[str, ...]:
-    """Return the names of the modes, or names made of their numbers.
-
-    Examples
-    --------
-    >>> mode_names(None, 2), mode_names(Axes(("city", "hour")), 2)
-    (('mode 0', 'mode 1'), ('city', 'hour'))
-    """
+    """Return the names of the modes, or names made of their numbers."""
     return tuple(f"mode {mode}" for mode in range(count)) if axes is None else axes.names
 
 
 def find_mode(mode: Any, axes: Axes | None, count: int) -> int:
-    """Return the number of a mode, counted from 0, for its number or its name.
-
-    Examples
-    --------
-    >>> find_mode(-1, None, 3), find_mode("hour", Axes(("city", "hour")), 2)
-    (2, 1)
-    """
+    """Return the number of a mode from 0, given its name or its number, which may count from the end."""
     if isinstance(mode, str):
         if axes is None:
             raise IndexError(f"mode {mode!r}: the modes have no names; give a number from 0 to {count - 1}")
@@ -183,13 +157,7 @@ def find_mode(mode: Any, axes: Axes | None, count: int) -> int:
 
 
 def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: str) -> Any:
-    """Return a mapping from modes to values as a tuple with one value per mode; anything else unchanged.
-
-    Examples
-    --------
-    >>> by_mode({"hour": 6}, Axes(("city", "hour")), 2, None, "rank")
-    (None, 6)
-    """
+    """Return a mapping from modes to values as a tuple with one value per mode; anything else unchanged."""
     if not isinstance(values, Mapping):
         return values
     spread = [default] * count

@@ -15,9 +15,9 @@ from tucket.base.checks import frozen
 class Blocks:
     """The blocks of one mode: runs of neighbours, or free groups of indices.
 
-    Made by `Partition`, or by one of `uniform`, `random`, `from_starts` and `from_labels`.
+    Use `uniform`, `random`, `from_starts` or `from_labels` to make them; the constructor does not check its arguments.
 
-    Attributes
+    Parameters
     ----------
     size : int
         Number of indices in the mode.
@@ -25,12 +25,22 @@ class Blocks:
         Number of blocks.
     contiguous : bool
         Whether every block is a run of neighbours, in order.
+    _cuts : array of int
+        First index of each contiguous block, or block of each index.
+
+    Examples
+    --------
+    >>> blocks = Blocks.from_starts(5, [0, 2])
+    >>> blocks.labels
+    array([0, 0, 1, 1, 1])
+    >>> blocks.sum(np.array([1, 2, 10, 20, 30]))
+    array([ 3., 60.])
     """
 
     size: int
     rank: int
     contiguous: bool
-    _cuts: NDArray[np.intp]  # the starts of contiguous blocks, the labels of free ones
+    _cuts: NDArray[np.intp]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_cuts", frozen(self._cuts))
@@ -40,13 +50,35 @@ class Blocks:
 
     @classmethod
     def uniform(cls, size: int, rank: int) -> Self:
-        """Block b of r starts at floor(b * size / r)."""
+        """Cut a mode into blocks of nearly equal size: block b starts at floor(b * size / rank).
+
+        Parameters
+        ----------
+        size, rank : int
+            Number of indices, and of blocks.
+
+        Returns
+        -------
+        Blocks
+        """
         ramp = np.arange(rank)  # in two parts, so that no product overflows
         return cls(size, rank, True, ramp * (size // rank) + ramp * (size % rank) // rank)
 
     @classmethod
     def random(cls, size: int, rank: int, rng: np.random.Generator) -> Self:
-        """Step 1 of the paper: the first index, and rank - 1 others drawn without replacement."""
+        """Draw contiguous blocks as in Step 1 of the paper: all starts but the first, without replacement.
+
+        Parameters
+        ----------
+        size, rank : int
+            Number of indices, and of blocks.
+        rng : numpy.random.Generator
+            Draws the starts.
+
+        Returns
+        -------
+        Blocks
+        """
         starts = np.zeros(rank, np.intp)
         starts[1:] = 1 + rng.choice(size - 1, rank - 1, replace=False)
         starts.sort()
@@ -54,7 +86,19 @@ class Blocks:
 
     @classmethod
     def from_starts(cls, size: int, starts: ArrayLike) -> Self:
-        """Contiguous blocks that begin at the given indices, the first of which is 0."""
+        """Cut a mode into contiguous blocks that begin at the given indices.
+
+        Parameters
+        ----------
+        size : int
+            Number of indices.
+        starts : sequence of int
+            First index of each block, increasing from 0.
+
+        Returns
+        -------
+        Blocks
+        """
         cuts = _integers(starts, "starts")
         if cuts[0] != 0:
             raise ValueError(f"starts begin at {cuts[0]}; the first block starts at 0")
@@ -68,7 +112,17 @@ class Blocks:
 
     @classmethod
     def from_labels(cls, labels: ArrayLike) -> Self:
-        """Free blocks: entry i of the labels is the block of index i."""
+        """Group indices freely.
+
+        Parameters
+        ----------
+        labels : sequence of int
+            Block of each index; blocks count from 0 without gaps.
+
+        Returns
+        -------
+        Blocks
+        """
         cuts = _integers(labels, "labels")
         if cuts.min() < 0:
             raise ValueError(f"label {cuts.min()} of index {cuts.argmin()} is negative; count from 0")
@@ -82,7 +136,7 @@ class Blocks:
                 f"number the blocks 0 to r - 1 without gaps"
             )
         changes = np.diff(cuts)
-        if (changes >= 0).all():  # one form for one partition, so that == is simple
+        if (changes >= 0).all():  # equal blocks have equal attributes, which keeps == simple
             return cls(len(cuts), rank, True, np.append(0, 1 + np.flatnonzero(changes)))
         return cls(len(cuts), rank, False, cuts)
 
@@ -95,15 +149,15 @@ class Blocks:
             return steps.cumsum()
         return self._cuts
 
-    def labels_at(self, rows: slice) -> NDArray[np.intp]:
-        """Block of each of some indices; cheap for few of many."""
+    def _labels_at(self, rows: slice) -> NDArray[np.intp]:
+        """Return the block of each index in a slice; cheap for a short slice."""
         chosen = range(self.size)[rows]
         if not self.contiguous or 4 * len(chosen) > self.size:
             return self.labels[rows]
         return np.searchsorted(self._cuts, np.array(chosen, np.intp), side="right") - 1
 
-    def within(self, rows: slice) -> tuple[Blocks, NDArray[np.intp]]:
-        """Return the blocks of some of the indices, numbered anew, and which of these they are."""
+    def _within(self, rows: slice) -> tuple[Blocks, NDArray[np.intp]]:
+        """Return the blocks of the indices in a slice, numbered from 0, and their numbers in the whole mode."""
         chosen = range(self.size)[rows]
         if len(chosen) == self.size:
             return self, np.arange(self.rank)
@@ -111,14 +165,14 @@ class Blocks:
             first, last = np.searchsorted(self._cuts, (chosen[0], chosen[-1]), side="right")
             starts = np.maximum(self._cuts[first - 1 : last] - chosen[0], 0)
             return Blocks(len(chosen), len(starts), True, starts), np.arange(first - 1, last)
-        seen, labels = np.unique(self.labels_at(rows), return_inverse=True)
+        seen, labels = np.unique(self._labels_at(rows), return_inverse=True)
         return Blocks.from_labels(labels), seen
 
     @property
     def starts(self) -> NDArray[np.intp]:
         """First index of each block, for contiguous blocks."""
         if not self.contiguous:
-            raise ValueError("free blocks have no starts; ask for labels")
+            raise ValueError("free blocks have no starts; use labels")
         return self._cuts
 
     @property
@@ -129,18 +183,35 @@ class Blocks:
         return np.bincount(self._cuts)
 
     def indices(self, block: int) -> NDArray[np.intp]:
-        """List the indices of one block."""
+        """Return the indices of one block.
+
+        Parameters
+        ----------
+        block : int
+            Number of the block.
+
+        Returns
+        -------
+        numpy.ndarray of int
+        """
         if not 0 <= block < self.rank:
             raise IndexError(f"block {block} is out of range; there are {self.rank} blocks")
         return np.flatnonzero(self.labels == block)
 
     def sum(self, array: NDArray[Any], axis: int = 0) -> NDArray[np.float64]:
-        """Sum `array` over the blocks along `axis`, in float64.
+        """Sum an array over the blocks.
 
-        Examples
-        --------
-        >>> Blocks.from_starts(5, [0, 2]).sum(np.array([1, 2, 10, 20, 30]))
-        array([ 3., 60.])
+        Parameters
+        ----------
+        array : numpy.ndarray
+            Any array that has the size of this mode along `axis`.
+        axis : int, default 0
+            Axis to sum along.
+
+        Returns
+        -------
+        numpy.ndarray of float64
+            One entry per block along the axis.
         """
         if self.contiguous:
             return np.add.reduceat(array, self._cuts, axis, dtype=np.float64)
@@ -151,7 +222,20 @@ class Blocks:
         return np.add.reduceat(array.take(order, axis), starts, axis, dtype=np.float64)
 
     def expand(self, array: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-        """Repeat each block's entry along `axis` for every index of the block."""
+        """Repeat the entry of each block for every index of the block.
+
+        Parameters
+        ----------
+        array : numpy.ndarray
+            Any array with one entry per block along `axis`.
+        axis : int, default 0
+            Axis to repeat along.
+
+        Returns
+        -------
+        numpy.ndarray
+            One entry per index along the axis.
+        """
         return array.take(self.labels, axis)
 
     @property
@@ -159,12 +243,12 @@ class Blocks:
         """Whether every index is a block of its own, in order."""
         return self.contiguous and self.rank == self.size
 
-    def compose(self, outer: Blocks) -> Blocks:
+    def _compose(self, outer: Blocks) -> Blocks:
         """Join these blocks as `outer` joins its indices."""
         return outer if self.is_whole else Blocks.from_labels(outer.labels[self.labels])
 
-    def quotient(self, coarse: Blocks) -> Blocks:
-        """Give the blocks of these blocks that make up `coarse`, each of which must be a union of them."""
+    def _quotient(self, coarse: Blocks) -> Blocks:
+        """Return the blocks that join these blocks to `coarse`, or raise if `coarse` splits one of them."""
         if self.is_whole:
             return coarse
         split = self._split(coarse)
@@ -175,18 +259,16 @@ class Blocks:
             )
         return Blocks.from_labels(coarse.labels[self._first()])
 
-    def refines(self, coarse: Blocks) -> bool:
-        """Say whether every block lies within one of `coarse`."""
+    def _refines(self, coarse: Blocks) -> bool:
+        """Say whether every block lies within one block of `coarse`."""
         return self.size == coarse.size and self._split(coarse) is None
 
     def _first(self) -> NDArray[np.intp]:
         """Return the first index of each block."""
-        if self.contiguous:
-            return self._cuts
-        return np.unique(self._cuts, return_index=True)[1]
+        return self._cuts if self.contiguous else np.unique(self._cuts, return_index=True)[1]
 
     def _split(self, coarse: Blocks) -> int | None:
-        """Return a block that `coarse` splits, or None where there is none."""
+        """Return the first block that `coarse` splits, or None."""
         labels, own = coarse.labels, self.labels
         split = labels != labels[self._first()][own]
         return int(own[np.argmax(split)]) if split.any() else None

@@ -1,4 +1,4 @@
-"""Arithmetic of slices and boxes: parts of a tensor, and where they are in the whole."""
+"""Arithmetic of slices and boxes, which are parts of a tensor."""
 
 from __future__ import annotations
 
@@ -26,23 +26,17 @@ def shape_of(box: Box) -> tuple[int, ...]:
 
 
 def into_frame(box: Box, frame: Box) -> Box:
-    """Return a box of the whole as a box of the part of it that is the frame.
-
-    Examples
-    --------
-    >>> into_frame((slice(5, 7),), (slice(4, 9),))
-    (slice(1, 3, None),)
-    """
+    """Return a box of the whole tensor as a box of the part that the frame cuts out."""
     return tuple(slice(rows.start - outer.start, rows.stop - outer.start) for rows, outer in zip(box, frame))
 
 
 def from_frame(box: Box, frame: Box) -> Box:
-    """Return a box of the frame as a box of the whole: the inverse of `into_frame`."""
+    """Return a box of the frame as a box of the whole tensor: the inverse of `into_frame`."""
     return tuple(slice(rows.start + outer.start, rows.stop + outer.start) for rows, outer in zip(box, frame))
 
 
 def hull(boxes: Sequence[Box]) -> Box:
-    """Return the smallest box that holds all of these."""
+    """Return the smallest box that contains all the given ones."""
     return tuple(slice(min(r.start for r in rows), max(r.stop for r in rows)) for rows in zip(*boxes))
 
 
@@ -57,9 +51,8 @@ def slabs(shape: tuple[int, ...], most: int = SLAB_ENTRIES) -> Iterator[Box]:
     size, *inner = shape
     rows = most // math.prod(inner)
     if rows:
-        rest = tuple(slice(0, s) for s in inner)
-        for start in range(0, size, rows):
-            yield slice(start, min(start + rows, size)), *rest
+        for some in runs(size, rows):
+            yield some, *(slice(0, s) for s in inner)
     else:
         for row in range(size):
             for box in slabs(tuple(inner), most):
@@ -67,30 +60,18 @@ def slabs(shape: tuple[int, ...], most: int = SLAB_ENTRIES) -> Iterator[Box]:
 
 
 def grid(shape: Sequence[int], step: Sequence[int]) -> Iterator[Box]:
-    """Cut a shape into boxes of the same size, except at the end of a mode.
-
-    Examples
-    --------
-    >>> list(grid((3,), (2,)))
-    [(slice(0, 2, None),), (slice(2, 3, None),)]
-    """
-    yield from itertools.product(*(runs(size, n) for size, n in zip(shape, step)))
+    """Cut a shape into boxes of the same size; those at the end of a mode may be smaller."""
+    return itertools.product(*(runs(size, n) for size, n in zip(shape, step)))
 
 
 def runs(size: int, most: int) -> Iterator[slice]:
-    """Cut indices into runs of at most `most` indices, and at least one.
-
-    Examples
-    --------
-    >>> list(runs(5, 2))
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
-    """
+    """Cut `size` indices into runs of at most max(1, most) indices."""
     step = max(1, most)
     return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
 
 def halved(shape: Sequence[int], most: int) -> list[int]:
-    """Halve the longest mode again and again, until there are at most `most` cells.
+    """Halve the longest mode repeatedly until there are at most `most` cells.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def check_count(value: object, name: str) -> int:
 
 
 def check_number(value: Any, name: str, what: str = "a number", least: float | None = None) -> float:
-    """Return a number above 0, or from `least`."""
+    """Return a positive number, or one from `least`."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not is_number or not (value > 0 if least is None else value >= least):
         bound = "above 0, or None" if least is None else f"from {least:g}"
@@ -47,7 +47,7 @@ def check_number(value: Any, name: str, what: str = "a number", least: float | N
 
 
 def choose(name: str, choices: Mapping[str, Choice], argument: str) -> Choice:
-    """Look up a name, or list the names that there are."""
+    """Look up a name, or raise an error that lists the known ones."""
     try:
         return choices[name]
     except (KeyError, TypeError):
@@ -57,12 +57,12 @@ def choose(name: str, choices: Mapping[str, Choice], argument: str) -> Choice:
 
 
 def listed(choices: Iterable[str]) -> str:
-    """Write names one after another."""
+    """Join names with commas."""
     return ", ".join(map(repr, choices))
 
 
 def check_rng(rng: object) -> np.random.Generator:
-    """Return a generator, made as `numpy.random.default_rng` makes it (SPEC 7)."""
+    """Return a generator made by `numpy.random.default_rng` (SPEC 7)."""
     try:
         return np.random.default_rng(rng)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -72,7 +72,7 @@ def check_rng(rng: object) -> np.random.Generator:
 
 
 def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return the type of a model: float32 or float64, also given as a torch dtype."""
+    """Return float32 or float64; torch dtypes are accepted too."""
     try:
         target = np.dtype(str(dtype).removeprefix("torch.") if type(dtype).__module__ == "torch" else dtype)
     except TypeError:
@@ -83,7 +83,7 @@ def check_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def check_real(dtype: np.dtype[Any], name: str, kind: str) -> None:
-    """Refuse numbers that the kernels cannot read."""
+    """Refuse dtypes that the kernels cannot read."""
     if dtype.kind not in "biuf" or dtype.itemsize > 8:
         raise TypeError(
             f"{name} is of type {kind} and dtype {dtype}; give real numbers: bool, integers, or float16 to float64"
@@ -99,13 +99,13 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 
 
 def check_shape_match(tensor: Any, shape: tuple[int, ...], owner: str, name: str = "x") -> None:
-    """Refuse a tensor that has another shape than its partner."""
+    """Refuse a tensor with a shape that does not match."""
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, but {owner} is of shape {shape}")
 
 
 def check_sizes(shape: Iterable[int]) -> tuple[int, ...]:
-    """Return a shape: at least one mode, each of at least one index."""
+    """Return a shape as a tuple: at least one mode, and at least one index per mode."""
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError as error:
@@ -116,10 +116,7 @@ def check_sizes(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def rank_per_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Return a rank for every mode, each still to be checked.
-
-    One rank for all modes is lowered to the size of a mode that has fewer indices.
-    """
+    """Return one unchecked rank per mode; one int for all modes is lowered to the size of smaller modes."""
     is_scalar = getattr(rank, "ndim", None) == 0  # an array of one number, of any library
     if not is_scalar and not isinstance(rank, str) and isinstance(rank, Iterable):
         return one_per_mode(rank, shape, "rank")
@@ -128,19 +125,13 @@ def rank_per_mode(rank: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def check_rank(rank: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the rank of every mode.
-
-    Examples
-    --------
-    >>> check_rank((10, None), (92, 112)), check_rank(10, (92, 5))
-    ((10, 112), (10, 5))
-    """
+    """Return the checked rank of every mode."""
     ranks = rank_per_mode(rank, shape)
     return tuple(check_mode_rank(r, size, mode) for mode, (r, size) in enumerate(zip(ranks, shape)))
 
 
 def check_mode_rank(rank: Any, size: int, mode: int) -> int:
-    """Return the rank of one mode; None leaves the mode whole."""
+    """Return the checked rank of one mode; None leaves the mode whole."""
     if rank is None:
         return size
     blocks = as_index(rank)
@@ -158,7 +149,7 @@ def check_mode_rank(rank: Any, size: int, mode: int) -> int:
 
 
 def one_per_mode(values: Any, shape: Sequence[int], name: str) -> tuple[Any, ...]:
-    """Return the values as a tuple, which must be as long as the shape."""
+    """Return values as a tuple; there must be one per mode."""
     if not isinstance(values, Iterable):
         raise TypeError(f"{name}: cannot use {values!r}; give {len(shape)} entries, one per mode")
     given = tuple(values)

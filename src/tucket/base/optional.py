@@ -7,13 +7,7 @@ from typing import Any
 
 
 def import_optional(module: str, extra: str, what: str) -> Any:
-    """Import a module, or raise an error that names what needs it and how to install it.
-
-    Examples
-    --------
-    >>> import_optional("math", "all", "a sum").sqrt(4.0)
-    2.0
-    """
+    """Import a module, or raise an error that says what needs it and how to install it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -16,7 +16,12 @@ from tucket.base.checks import Rank, check_rank, check_rng, check_sizes, in_mode
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Partition:
-    """A cut of every mode into blocks, from a shape down to a rank.
+    """A cut of every mode of a tensor into blocks.
+
+    Parameters
+    ----------
+    modes : sequence of Blocks
+        The blocks of each mode.
 
     Examples
     --------
@@ -35,7 +40,7 @@ class Partition:
     def __post_init__(self) -> None:
         modes = tuple(self.modes) if isinstance(self.modes, Iterable) else ()
         if not modes or not all(isinstance(blocks, Blocks) for blocks in modes):
-            raise TypeError(f"modes: cannot use {self.modes!r}; give the Blocks of each mode, of at least one")
+            raise TypeError(f"modes: cannot use {self.modes!r}; give the Blocks of each mode, at least one")
         object.__setattr__(self, "modes", modes)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -43,7 +48,18 @@ class Partition:
 
     @classmethod
     def uniform(cls, shape: Sequence[int], rank: Rank) -> Self:
-        """Contiguous blocks of nearly equal size: block b of r starts at floor(b * size / r).
+        """Cut every mode into blocks of nearly equal size: block b of r starts at floor(b * size / r).
+
+        Parameters
+        ----------
+        shape : sequence of int
+            Shape of the tensor.
+        rank : int, or one int or None per mode
+            Number of blocks; None leaves a mode whole.
+
+        Returns
+        -------
+        Partition
 
         Examples
         --------
@@ -55,10 +71,20 @@ class Partition:
 
     @classmethod
     def random(cls, shape: Sequence[int], rank: Rank, rng: np.random.Generator | SupportsIndex | None = None) -> Self:
-        """Contiguous blocks drawn as in Step 1 of the paper.
+        """Draw contiguous blocks as in Step 1 of the paper: all starts but the first, without replacement.
 
-        The first block starts at the first index; the other r - 1 starts are drawn without replacement
-        from the rest and sorted.
+        Parameters
+        ----------
+        shape : sequence of int
+            Shape of the tensor.
+        rank : int, or one int or None per mode
+            Number of blocks; None leaves a mode whole.
+        rng : None, int or numpy.random.Generator, optional
+            Draws the starts.
+
+        Returns
+        -------
+        Partition
 
         Examples
         --------
@@ -71,22 +97,38 @@ class Partition:
 
     @classmethod
     def from_starts(cls, shape: Sequence[int], starts: Iterable[ArrayLike | None]) -> Self:
-        """Contiguous blocks that start where the user says: 0-based, beginning with 0.
+        """Cut every mode into contiguous blocks that begin at the given indices.
 
-        None for a mode leaves that mode whole.
+        Parameters
+        ----------
+        shape : sequence of int
+            Shape of the tensor.
+        starts : one sequence of int or None per mode
+            First index of each block, increasing from 0; None leaves a mode whole.
+
+        Returns
+        -------
+        Partition
         """
         shape = check_sizes(shape)
-        given = one_per_mode(starts, shape, "starts")
-        return cls(
-            tuple(
-                Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
-                for mode, (size, cuts) in enumerate(zip(shape, given))
-            )
-        )
+        modes = [
+            Blocks.uniform(size, size) if cuts is None else in_mode(mode, Blocks.from_starts, size, cuts)
+            for mode, (size, cuts) in enumerate(zip(shape, one_per_mode(starts, shape, "starts")))
+        ]
+        return cls(tuple(modes))
 
     @classmethod
     def from_labels(cls, labels: Iterable[ArrayLike]) -> Self:
-        """Free blocks: `labels[k][i]` is the block of index i of mode k, counted from 0 without gaps.
+        """Group the indices of every mode freely.
+
+        Parameters
+        ----------
+        labels : one sequence of int per mode
+            Block of each index; the blocks of a mode count from 0 without gaps.
+
+        Returns
+        -------
+        Partition
 
         Examples
         --------
@@ -116,7 +158,16 @@ class Partition:
         return tuple(blocks.sizes for blocks in self.modes)
 
     def refines(self, coarse: Partition) -> bool:
-        """Say whether every block of this partition lies within one block of `coarse`.
+        """Say whether every block of this partition lies within one block of another.
+
+        Parameters
+        ----------
+        coarse : Partition
+            The other partition.
+
+        Returns
+        -------
+        bool
 
         Examples
         --------
@@ -125,10 +176,19 @@ class Partition:
         (True, False)
         """
         check_partition(coarse, "coarse")
-        return len(self) == len(coarse) and all(map(Blocks.refines, self.modes, coarse.modes))
+        return len(self) == len(coarse) and all(map(Blocks._refines, self.modes, coarse.modes))
 
     def quotient(self, coarse: Partition) -> Partition:
-        """Give the partition of this one's blocks that makes `coarse`: the inverse of `compose`.
+        """Return the partition of this one's core that gives another: the inverse of `compose`.
+
+        Parameters
+        ----------
+        coarse : Partition
+            A partition into unions of these blocks.
+
+        Returns
+        -------
+        Partition
 
         Examples
         --------
@@ -139,14 +199,20 @@ class Partition:
         check_partition(coarse, "coarse")
         if self.shape != coarse.shape:
             raise ValueError(f"the partitions are of shapes {self.shape} and {coarse.shape}; give equal ones")
-        return Partition(
-            tuple(
-                in_mode(mode, fine.quotient, other) for mode, (fine, other) in enumerate(zip(self.modes, coarse.modes))
-            )
-        )
+        pairs = enumerate(zip(self.modes, coarse.modes))
+        return Partition(tuple(in_mode(mode, fine._quotient, other) for mode, (fine, other) in pairs))
 
     def compose(self, outer: Partition) -> Partition:
-        """Join this partition's blocks into larger ones, as `outer` joins the entries of its core.
+        """Join blocks into larger ones.
+
+        Parameters
+        ----------
+        outer : Partition
+            A partition of this one's core.
+
+        Returns
+        -------
+        Partition
 
         Examples
         --------
@@ -156,24 +222,15 @@ class Partition:
         check_partition(outer, "outer")
         if outer.shape != self.rank:
             raise ValueError(f"the outer partition is of shape {outer.shape}; give this partition's rank {self.rank}")
-        return Partition(tuple(map(Blocks.compose, self.modes, outer.modes)))
+        return Partition(tuple(map(Blocks._compose, self.modes, outer.modes)))
 
-    def replace(self, mode: int, blocks: Blocks) -> Partition:
-        """Return the same partition but for one mode."""
+    def _replace(self, mode: int, blocks: Blocks) -> Partition:
+        """Return a partition with other blocks in one mode."""
         return Partition((*self.modes[:mode], blocks, *self.modes[mode + 1 :]))
 
-    def within(self, box: Sequence[slice]) -> tuple[Partition, tuple[NDArray[np.intp], ...]]:
-        """Return the partition of a part of the tensor, and where its blocks are among these: an index of the core.
-
-        Examples
-        --------
-        >>> part, place = Partition.uniform((8, 4), (4, 2)).within((slice(3, 5), slice(0, 4)))
-        >>> part.shape, part.rank
-        ((2, 4), (2, 2))
-        >>> place[0].ravel()
-        array([1, 2])
-        """
-        blocks, places = zip(*(mode.within(rows) for mode, rows in zip(self.modes, box)))
+    def _within(self, box: Sequence[slice]) -> tuple[Partition, tuple[NDArray[np.intp], ...]]:
+        """Return the partition of a box of the tensor, and the index of its blocks in the whole core."""
+        blocks, places = zip(*(mode._within(rows) for mode, rows in zip(self.modes, box)))
         return Partition(blocks), np.ix_(*places)
 
     def __getitem__(self, mode: int) -> Blocks:
@@ -194,7 +251,7 @@ class Partition:
 
     def __hash__(self) -> int:
         found = hash(self.modes) if self._hash is None else self._hash
-        object.__setattr__(self, "_hash", found)  # kept, as labels may be many
+        object.__setattr__(self, "_hash", found)  # hashing long labels takes time
         return found
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How to run: on how many threads, until when, whom to call, and where randomness comes from."""
+"""How to run: threads, deadline, callbacks and randomness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +17,20 @@ from tucket.base.checks import as_index, check_number, check_rng
 
 
 class Progress(NamedTuple):
-    """How far a pass over the data has come: after each chunk.
+    """Progress of a pass over the data, reported after each chunk.
 
-    Attributes
+    Parameters
     ----------
-    chunks, n_chunks : int
-        Chunks done in this pass, and in all of it; None where that is not known.
-    bytes, n_bytes : int
-        Bytes read in this pass, and in all of it; None where that is not known.
+    chunks : int
+        Chunks done so far.
+    n_chunks : int or None
+        Chunks in total; None if unknown.
+    bytes : int
+        Bytes read so far.
+    n_bytes : int or None
+        Bytes in total; None if unknown.
     new_bytes : int
-        Bytes of the chunk just done: what to update a tqdm bar by.
+        Bytes of the last chunk, by which a tqdm bar can be updated.
     """
 
     chunks: int
@@ -38,19 +42,19 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One iteration of anything that iterates, as its callback gets it.
+    """One iteration, as reported to a callback.
 
     Parameters
     ----------
     iteration : int
-        Its number, from 1.
+        Number of the iteration, from 1.
     loss : float
-        The loss of the whole tensor after it: the divergence or the relative error. NaN where it is not known, as while
-        least squares prepare for the divergence.
+        Divergence or relative error of the whole tensor afterwards. NaN where it is unknown, as in the first iterations
+        by least squares that prepare for the divergence.
     seconds : float
         Seconds since the start.
     level : int
-        Level of a decomposition from coarse to fine, 0 being the coarsest; or which of several descents a search is in.
+        Level of a decomposition, from 0 for the coarsest; or number of the descent in a search.
     """
 
     iteration: int
@@ -60,7 +64,7 @@ class Step:
 
 
 MAX_WORKERS = 1024
-"""Threads per call: above this, the number is more likely a mistake than a wish."""
+"""Maximum threads per call; a larger number is probably a mistake."""
 
 ProgressCallback = Callable[[Progress], object]
 StepCallback = Callable[[Step], object]
@@ -68,25 +72,13 @@ StepCallback = Callable[[Step], object]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one call runs. It is made once, by the public function, and passed on.
+    """How one call runs. The public function makes it once and passes it on."""
 
-    Attributes
-    ----------
-    workers : int
-        Threads that may be used.
-    progress, callback : callable or None
-        What to call after each chunk of a pass, and after each iteration.
-    rng : None, int or numpy.random.Generator
-        Where randomness comes from.
-    began, deadline : float
-        When the call began, and when it should have ended, by `time.perf_counter`.
-    """
-
-    workers: int = 1
-    progress: ProgressCallback | None = None
-    callback: StepCallback | None = None
+    workers: int = 1  # maximum number of threads
+    progress: ProgressCallback | None = None  # called after each chunk of a pass
+    callback: StepCallback | None = None  # called after each iteration
     rng: Any = None
-    began: float = 0.0
+    began: float = 0.0  # by `time.perf_counter`
     deadline: float = math.inf
 
     @classmethod
@@ -99,7 +91,7 @@ class Run:
         seconds: float | None = None,
         argument: str = "budget",
     ) -> Run:
-        """Check what the user said of how to run; `argument` is what the seconds are called there."""
+        """Check the user's arguments; `argument` is the name of the one for seconds."""
         began = time.perf_counter()
         deadline = math.inf
         if seconds is not None:
@@ -112,12 +104,12 @@ class Run:
         return time.perf_counter() - self.began
 
     def allows(self, cost: float = 0.0) -> bool:
-        """Say whether a step that takes so many seconds would end in time."""
+        """Say whether a step that costs so many seconds would end before the deadline."""
         return self.deadline == math.inf or time.perf_counter() + cost < self.deadline
 
-    def generator(self, seed: int | None = None) -> np.random.Generator:
-        """Return the generator of this call; `seed` is used where the user gave none."""
-        return check_rng(seed if self.rng is None else self.rng)
+    def generator(self) -> np.random.Generator:
+        """Return the random generator of this call."""
+        return check_rng(self.rng)
 
     def report(self, iteration: int, loss: float, level: int = 0) -> Step:
         """Call the callback with a step, and return the step."""
@@ -126,19 +118,12 @@ class Run:
             self.callback(step)
         return step
 
-    def on(self, workers: int) -> Run:
-        """Return the same run on so many threads."""
-        return replace(self, workers=workers)
-
-    def quietly(self) -> Run:
-        """Return the same run without callbacks."""
-        return replace(self, progress=None, callback=None)
-
 
 def check_workers(workers: int | None) -> int:
-    """Return a number of threads: the given one, or one per available processor."""
+    """Return the given number of threads, or one per processor that affinity and control group allow."""
     if workers is None:
-        return available()
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(1, min(processors, quota()))
     count = as_index(workers)
     if count is None:
         raise TypeError(
@@ -149,15 +134,9 @@ def check_workers(workers: int | None) -> int:
     return count
 
 
-def available() -> int:
-    """Count the processors that the affinity of this process and the quota of its control group allow."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(count, quota()))
-
-
 @cache
 def quota() -> int:
-    """Return how many processors the control group of this process may keep busy."""
+    """Return how many processors the control group of this process may use."""
     try:
         budget, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return int(budget) // int(period)

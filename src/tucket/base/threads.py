@@ -15,9 +15,8 @@ Result = TypeVar("Result")
 def _release_openblas() -> None:
     """Let any thread set the limits of OpenBLAS.
 
-    Newer versions of threadpoolctl ignore all threads but the first one that sets a limit. Their README documents this
-    method, but `OpenBLASController` is not in `threadpoolctl.__all__`, and there is no other way that works for a
-    limit that one thread sets and another one removes. tests/base/test_threads.py fails if the method changes.
+    Newer versions of threadpoolctl only listen to the first thread that sets a limit. Their README documents this
+    method, though the class is not in `threadpoolctl.__all__`. tests/base/test_threads.py fails if the method changes.
     """
     import threadpoolctl
 
@@ -27,7 +26,7 @@ def _release_openblas() -> None:
 
 
 class _SingleThreadedBlas:
-    """A context that several threads can be in at once: the first one sets the limit, the last one removes it."""
+    """A context that several threads can enter at once: the first one sets the limit, the last one removes it."""
 
     def __init__(self) -> None:
         self.lock, self.users = Lock(), 0
@@ -56,20 +55,17 @@ class _SingleThreadedBlas:
 single_threaded_blas = _SingleThreadedBlas()
 """A context in which BLAS runs matrix products on the thread that calls it.
 
-A product of data that one thread has just put into its own cache is slower on two.
+A product of data in the cache of one thread is slower on two threads.
 """
 
 
 def ordered_map(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
-    """Do the jobs on a pool of threads, and yield their results in the order of the jobs.
-
-    At most two results per thread are in memory at a time.
-    """
+    """Run jobs on a pool of threads and yield results in order; at most two per thread are in memory at a time."""
     return map(work, jobs) if workers == 1 else _pooled(work, jobs, workers, 2 * workers)
 
 
 def prefetch(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
-    """Do the next `workers` jobs while the caller uses the result of the one before, and yield results in order."""
+    """Run the next `workers` jobs while the caller uses a result, and yield results in order."""
     return _pooled(work, jobs, workers, workers)
 
 
@@ -82,6 +78,6 @@ def _pooled(work: Callable[[Job], Result], jobs: Iterable[Job], workers: int, qu
             done = pending.pop(0).result()
             pending.extend(pool.submit(work, job) for job in islice(jobs, 1))
             yield done
-            del done  # else it would stay in memory while the next one is awaited
-    finally:  # also when a job fails, or the caller stops early
+            del done  # frees its memory while the next one is awaited
+    finally:  # also if a job fails or the caller stops early
         pool.shutdown(cancel_futures=True)

@@ -221,9 +221,9 @@ def sketch(source: Array | Mapped, rank: Sequence[int], most: int, run: Run) -> 
     for is_second in (False, True):
         seen = few
         for mode, rows in zip(modes, Search(source, run).unfoldings(seen, modes)):
-            few = few.replace(mode, quick[0].improve(rows, few[mode], run.workers))
+            few = few._replace(mode, quick[0].improve(rows, few[mode], run.workers))
             if is_second and math.prod(rows.shape) * uniform[mode].rank <= SEARCH_PRODUCTS:
-                fine = fine.replace(mode, quick[0].improve(rows, uniform[mode], run.workers))
+                fine = fine._replace(mode, quick[0].improve(rows, uniform[mode], run.workers))
     found = read(source, fine, run)
     if kept_in(found.core) < kept_in(plain.core):
         return plain

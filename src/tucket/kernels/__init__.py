@@ -1,7 +1,7 @@
-"""The passes over arrays and entries: checked arrays in, small arrays out. Here it is chosen which code runs.
+"""Passes over checked arrays and entries. This file chooses the code that runs.
 
-A backend names the module that reads its arrays: `numpy`, `array_api` or `cuda`. Large NumPy arrays go to the compiled
-loops of `cpu`.
+A backend names the module that reads its arrays: `numpy`, `array_api` or `cuda`. The compiled loops of `cpu` read large
+NumPy arrays.
 """
 
 from __future__ import annotations
@@ -19,43 +19,27 @@ from tucket.backends import get_backend
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.kernels import array_api
-from tucket.kernels.sums import Moments, Sums
-
-__all__ = [
-    "COMPILED_ENTRIES",
-    "Kernels",
-    "Moments",
-    "Sums",
-    "block_sums",
-    "entry_sums",
-    "expand_blocks",
-    "is_large",
-    "kernels_for",
-    "residual",
-    "shares",
-    "sum_blocks",
-    "write",
-]
+from tucket.kernels.sums import Sums
 
 COMPILED_ENTRIES = 1 << 18
-"""Entries from which compiled loops are worth loading their compiler."""
+"""Entries of a dense tensor from which compiled loops are faster, including the time to load the compiler."""
 
 THREAD_ENTRIES = 1 << 18
-"""Entries of a sparse tensor from which another thread is worth starting."""
+"""Entries of a sparse tensor per additional thread."""
 
 THREAD_BYTES = 1 << 24
-"""Bytes of a dense tensor from which another thread is worth starting."""
+"""Bytes of a dense tensor per additional thread."""
 
 
 def is_large(shape: tuple[int, ...]) -> bool:
-    """Say whether a NumPy array is for the compiled loops: it has many entries, in more than one mode."""
+    """Say whether compiled loops should read a NumPy array: it has many entries, in more than one mode."""
     entries = math.prod(shape)
     return entries >= COMPILED_ENTRIES and max(shape) < entries
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The passes that there are for some kind of array; None where there is none."""
+    """The passes over one kind of array; None where a pass does not exist."""
 
     block_sums: Callable[..., Sums]
     residual: Callable[..., tuple[float, float, bool]] | None = None
@@ -68,7 +52,7 @@ class Kernels:
 
 @cache
 def _offered(name: str) -> Kernels:
-    """Return the passes for a kind of array, by the name that its backend gives."""
+    """Return the passes for a kind of array, by the name in its backend."""
     if name == "numpy":
         from tucket.kernels import numpy
 
@@ -87,7 +71,7 @@ def _offered(name: str) -> Kernels:
 
 
 def kernels_for(tensor: Any) -> Kernels:
-    """Return the passes for a tensor: for a large NumPy array those of the compiled loops."""
+    """Return the passes for a tensor: the compiled loops for a large NumPy array."""
     name = get_backend(tensor).kernels
     return _offered("compiled" if name == "numpy" and is_large(tensor.shape) else name)
 
@@ -97,9 +81,9 @@ def _threads(workers: int, tensor: Any) -> int:
 
 
 def block_sums(tensor: Any, partition: Partition, workers: int = 1, unit: float | None = None) -> Sums:
-    """Read the tensor once, for its block sums and the marginal of every mode.
+    """Read the tensor once, for block sums and marginals.
 
-    Given a unit, a power of two, also for its moments: v log(v / unit) and v**2, each summed over all entries v.
+    With a unit, a power of two, also for moments: the sums of v log(v / unit) and v**2 over all entries v.
     """
     return kernels_for(tensor).block_sums(tensor, partition, unit, _threads(workers, tensor))
 
@@ -111,13 +95,10 @@ def entry_sums(
     workers: int = 1,
     unit: float | None = None,
 ) -> Sums:
-    """Read the entries of a sparse tensor once, for its block sums and the marginal of every mode, and its moments.
-
-    For moments no index may occur twice.
-    """
+    """Read the entries of a sparse tensor once, as `block_sums` does; for moments, no index may occur twice."""
     from tucket.kernels import sparse
 
-    # each thread has sums of its own, and must be worth adding them
+    # each thread has its own sums, which must be added in the end
     share = max(THREAD_ENTRIES, math.prod(partition.rank) + sum(partition.shape))
     return sparse.entry_sums(coords, values, partition, min(workers, 1 + len(values) // share), unit)
 
@@ -125,16 +106,16 @@ def entry_sums(
 def residual(
     tensor: Any, core: Any, partition: Partition, weights: Sequence[Any], workers: int = 1, scale: float = 1.0
 ) -> tuple[float, float, bool] | None:
-    """Return the sums of squares of tensor - block model and of the tensor, over a scale, in one pass.
+    """Return the sums of squares of tensor - model and tensor, divided by a scale, and whether an entry is negative.
 
-    Return also whether any entry is negative. None for a small NumPy array, which has no kernel for it.
+    Return None if there is no kernel, as for small NumPy arrays.
     """
     found = kernels_for(tensor).residual
     return found and found(tensor, core, partition, weights, scale, _threads(workers, tensor))
 
 
 def write(out: Any, core: Any, partition: Partition, weights: Sequence[Any], workers: int = 1) -> bool:
-    """Write the tensor of a block model to an array; return False where there is no kernel for it."""
+    """Write the tensor of a block model to an array; return False if there is no kernel."""
     found = kernels_for(out).write
     if found is None:
         return False

@@ -1,4 +1,4 @@
-"""The passes over arrays of any library that follows the array API standard: slab by slab, by its own functions."""
+"""Passes over arrays of any library that follows the array API standard, slab by slab."""
 
 from __future__ import annotations
 
@@ -18,21 +18,16 @@ from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 
 SLAB_ENTRIES = 1 << 24
-"""Entries that are worked on at a time, in float64."""
+"""Entries of a slab on a device, which are converted to float64."""
 
 
-def block_sums(
-    tensor: Any,
-    partition: Partition,
-    unit: float | None = None,
-    workers: int = 1,  # noqa: ARG001
-) -> Sums:
-    """Read the tensor where it is, for its block sums, marginals and moments, which come to the host."""
+def block_sums(tensor: Any, partition: Partition, unit: float | None = None, workers: int = 1) -> Sums:  # noqa: ARG001
+    """Read the tensor on its device, and copy block sums, marginals and moments to the host."""
     backend, core = get_backend(tensor), np.zeros(partition.rank)
     marginals = tuple(np.zeros(size) for size in partition.shape)
     negative, moments = False, np.zeros(2)
     for box in slabs(partition.shape, SLAB_ENTRIES):
-        part, (inside, blocks) = tensor[box], partition.within(box)
+        part, (inside, blocks) = tensor[box], partition._within(box)
         with np.errstate(all="ignore"):  # where the library is NumPy underneath
             sums, by_mode = traced_sums(part, inside)
             core[blocks] += backend.to_numpy(sums)
@@ -46,14 +41,14 @@ def block_sums(
 
 
 def traced_sums(x: Any, partition: Partition) -> tuple[Any, list[Any]]:
-    """Return the block sums and the marginals, mode by mode, in the arrays of the library: no value is looked at."""
+    """Return block sums and marginals as arrays of the library, which can be traced: no value is read."""
     backend = get_backend(x)
     core, marginals = backend.as_float(x), []
     for mode, blocks in enumerate(partition.modes):
         others = tuple(other for other in range(len(partition)) if other != mode)
         marginals.append(backend.xp.sum(core, axis=others) if others else core)
         core = sum_blocks(core, blocks, mode)
-    return core * 1, marginals  # never the user's own array
+    return core * 1, marginals  # never return the given array
 
 
 def sum_blocks(part: Any, blocks: Blocks, mode: int) -> Any:
@@ -61,7 +56,7 @@ def sum_blocks(part: Any, blocks: Blocks, mode: int) -> Any:
     if blocks.is_whole:
         return part
     backend, last = get_backend(part), part.ndim - 1
-    permute = backend.xp.permute_dims  # torch.vmap knows it, and not moveaxis
+    permute = backend.xp.permute_dims  # torch.vmap does not support moveaxis
     moved = permute(part, (*(axis for axis in range(last + 1) if axis != mode), mode))
     total = backend.sum_groups(moved, blocks.labels, blocks.rank)
     return permute(total, (*range(mode), last, *range(mode, last)))
@@ -92,12 +87,12 @@ def expand(core: Any, labels: Sequence[NDArray[np.intp]], weights: Sequence[Any]
 def residual(
     tensor: Any, core: Any, partition: Partition, weights: Sequence[Any], scale: float = 1.0, workers: int = 1
 ) -> tuple[float, float, bool]:
-    """Return the sums of squares of tensor - model and tensor, over a scale, and whether any entry is negative."""
+    """Return the sums of squares of tensor - model and tensor, divided by a scale, and whether an entry is negative."""
     backend = get_backend(tensor)
     middle, *vectors = (backend.as_float(backend.from_numpy(np.array(part))) for part in (core, *weights))
 
     def part_of(box: Box) -> Any:
-        labels = [blocks.labels_at(rows) for blocks, rows in zip(partition.modes, box)]
+        labels = [blocks._labels_at(rows) for blocks, rows in zip(partition.modes, box)]
         return expand(middle, labels, [vector[rows] for vector, rows in zip(vectors, box)])
 
     return misfit(tensor, part_of, scale, workers)
@@ -106,38 +101,34 @@ def residual(
 def misfit(
     tensor: Any, part_of: Callable[[Box], Any], scale: float = 1.0, workers: int = 1
 ) -> tuple[float, float, bool]:
-    """Do so for any model, given a function that returns its part in a box."""
+    """Do the same as `residual` for any model, given a function that returns its part in a box."""
 
-    def squares(part: Any, box: Box) -> tuple[float, float]:
-        residual, norm = (float(measures.square_sum(part, other, scale)) for other in (part_of(box), None))
-        return residual, norm
+    def squares(part: Any, box: Box) -> tuple[float, ...]:
+        return tuple(float(measures.square_sum(part, other, scale)) for other in (part_of(box), None))
 
     residuals, norms, negative = _sum_slabs(tensor, squares, workers)
     return residuals, norms, bool(negative)
 
 
 def divergence(tensor: Any, part_of: Callable[[Box], Any], workers: int = 1) -> tuple[float, bool]:
-    """Return the divergence from a model, given a function that returns its part in a box.
-
-    Return also whether any entry is negative.
-    """
+    """Return the divergence from a model, given a function from a box to its part, and whether an entry is negative."""
     found, negative = _sum_slabs(tensor, lambda part, box: (float(measures.divergence(part, part_of(box))),), workers)
     return found, bool(negative)
 
 
 def _sum_slabs(tensor: Any, work: Callable[[Any, Box], tuple[float, ...]], workers: int) -> list[float]:
-    """Sum what is found of each slab, and count the slabs with a negative entry."""
+    """Sum the results of all slabs, and count the slabs with a negative entry."""
 
     def each(box: Box) -> tuple[float, ...]:
         part = tensor[box]
-        with np.errstate(all="ignore"):  # what is wrong is found in the results
+        with np.errstate(all="ignore"):  # the caller checks the results
             return *work(part, box), float(has_negative(part))
 
     return [sum(column) for column in zip(*ordered_map(each, _slabs(tensor), workers))]
 
 
 def _slabs(tensor: Any) -> Iterator[Box]:
-    """Cut a tensor into what is worked on at a time: on a device much, in the memory of the host what fits a cache."""
+    """Cut a tensor into slabs: large on a device, and small for NumPy, so that they fit the cache."""
     shape = tuple(tensor.shape)
     return slabs(shape) if get_backend(tensor).kernels == "numpy" else slabs(shape, SLAB_ENTRIES)
 
@@ -156,7 +147,7 @@ def is_fine(tensor: Any) -> bool:
 def largest(tensor: Any) -> float:
     """Return the largest entry."""
     backend = get_backend(tensor)
-    # in floats, since not every library can compare all of its integers and truth values
+    # in floats, since not every library can compare integers and Booleans
     return float(np.max([float(backend.xp.max(backend.as_float(tensor[box]))) for box in _slabs(tensor)]))
 
 
@@ -164,7 +155,7 @@ def first_bad(tensor: Any) -> tuple[tuple[int, ...], float] | None:
     """Return the first entry, in C order, that is negative or not finite: its index and its value."""
     backend = get_backend(tensor)
     for box in _slabs(tensor):
-        part = backend.as_float(tensor[box])  # in which all can be compared
+        part = backend.as_float(tensor[box])
         bad = ~((part >= 0) & backend.xp.isfinite(part))
         if bool(backend.xp.any(bad)):
             index = tuple(at + rows.start for at, rows in zip(first_index(bad), box))

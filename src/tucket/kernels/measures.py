@@ -1,6 +1,7 @@
-"""What is measured of arrays of any backend: divergence, squares, information. Nothing here looks at a value.
+"""Divergence, squares and information of arrays of any backend.
 
-So all of it can be traced by JAX and differentiated by torch.
+The functions of arrays read no values, so JAX can trace them and torch can differentiate them; `moments` is the
+exception.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 from tucket.backends import get_backend, get_namespace
 
 SAFE_SQUARES = 1e-280
-"""Sum of squares above which none that matters has underflowed."""
+"""Sum of squares above which underflow of single squares is negligible."""
 
 
 def power_of_two(size: float, most: int = 1022) -> float:
     """Return the power of two nearest to a positive number, and 1 for 0, infinity or NaN.
 
-    Multiplying by it, or by its inverse, loses no digits.
+    Scaling by it is exact.
 
     Examples
     --------
@@ -39,14 +40,13 @@ def v_log_v(values: Any) -> Any:
 def divergence(p: Any, q: Any) -> Any:
     """Return the generalised Kullback-Leibler divergence of p from q, as an array of one number.
 
-    It is NaN if an entry of p is negative or NaN. Its gradient leaves out the own share of entries of p that are zero,
-    since the slope of p log p is infinite there.
+    It is NaN if an entry of p is negative or NaN. Where p is zero, its gradient treats p as a constant, since the slope
+    of p log p is infinite there.
     """
     backend = get_backend(p)
     xp, p, q = backend.xp, backend.as_float(p), backend.as_float(q)
     seen = p != 0
-    # a difference of logarithms, since a quotient may overflow; each of something that is not zero, so that the
-    # gradient is a number
+    # a quotient could overflow, and a logarithm of zero would make the gradient NaN
     terms = p * (xp.log(xp.where(seen, p, 1.0)) - xp.log(xp.where(seen, q, 1.0)))
     own = xp.where(seen, p, 0.0) if backend.is_traced(p) else p
     return xp.sum(terms + (q - own))
@@ -67,19 +67,19 @@ def relative_error(p: Any, q: Any) -> Any:
     unit = backend.detach(xp.where(most > 0, most, 1.0))  # squares of entries up to 1 cannot overflow
     residual, norm = xp.sum(((p - q) / unit) ** 2), xp.sum((p / unit) ** 2)
     found = residual / xp.where(norm > 0, norm, xp.astype(residual == 0, norm.dtype))
-    # the slope of a root is infinite at 0, where the gradient is left out
+    # the slope of the root is infinite at 0; the gradient there is set to 0
     return xp.where(found == 0, found, xp.sqrt(xp.where(found == 0, 1.0, found)))
 
 
 def error_ratio(residual: float, norm: float) -> float:
-    """Return the root of a quotient of sums of squares; 0 where both are zero."""
+    """Return the square root of residual / norm; 0 if both are zero."""
     if norm == 0:
         return 0.0 if residual == 0 else math.inf
     return math.sqrt(residual / norm)
 
 
 def information(p: Any) -> Any:
-    """Return the total correlation of p, as an array of one number: NaN if p is zero, or an entry is not a number."""
+    """Return the total correlation of p, as an array of one number; NaN if p is zero or contains NaN."""
     xp = get_namespace(p)
     p = p / xp.max(p)  # a sum of entries up to 1 cannot overflow
     total = xp.sum(p)

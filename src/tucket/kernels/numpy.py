@@ -1,4 +1,4 @@
-"""The pass in plain NumPy: a few calls per mode, and nothing to compile."""
+"""The pass in plain NumPy: a few calls per mode, without a compiler."""
 
 from __future__ import annotations
 
@@ -14,16 +14,11 @@ from tucket.kernels.measures import moments
 from tucket.kernels.sums import Moments, Sums
 
 INDICATOR_ENTRIES = 1 << 14
-"""Largest indicator matrix of blocks (rank x size) with which a matrix product is faster than a sum per block."""
+"""Largest indicator matrix of blocks (rank x size) for which a matrix product is faster than `Blocks.sum`."""
 
 
-def block_sums(
-    tensor: NDArray[Any],
-    partition: Partition,
-    unit: float | None = None,
-    workers: int = 1,  # noqa: ARG001
-) -> Sums:
-    """Return block sums, marginals and moments; each mode is summed over its blocks before the next is read."""
+def block_sums(tensor: NDArray[Any], partition: Partition, unit: float | None = None, workers: int = 1) -> Sums:  # noqa: ARG001
+    """Return block sums, marginals and moments; each mode is summed over its blocks before the next one."""
     marginals = []
     core = tensor
     with np.errstate(all="ignore"):  # the caller checks the total for NaN and overflow
@@ -31,7 +26,7 @@ def block_sums(
             others = tuple(other for other in range(tensor.ndim) if other != mode)
             marginals.append(core.sum(axis=others, dtype=np.float64))
             core = core if blocks.is_whole else _sum_mode(core, blocks, mode)
-        core = core.astype(np.float64, copy=core is tensor)  # never return the caller's array
+        core = core.astype(np.float64, copy=core is tensor)  # never return the given array
         found = None if unit is None else Moments(*moments(tensor, unit).tolist())
     return Sums(core, tuple(marginals), bool(tensor.min() < 0), found, "numpy")
 

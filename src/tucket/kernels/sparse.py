@@ -1,9 +1,10 @@
-"""The pass over the entries of a sparse tensor, piece by piece, by a loop that is compiled if there are many."""
+"""The pass over the entries of a sparse tensor: piece by piece, and compiled if there are many."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 
 PIECE_ENTRIES = 1 << 14
-"""Entries that are converted and added at a time: few enough for the second-level cache."""
+"""Entries that are converted and added at a time; they fit the second-level cache."""
 
 COMPILED_ENTRIES = 1 << 14
-"""Entries from which a compiled loop is faster, though Numba must be imported first."""
+"""Entries from which a compiled loop is faster, including the import of Numba."""
 
 Add = Callable[..., None]
 
@@ -26,9 +27,9 @@ Add = Callable[..., None]
 def entry_sums(
     coords: Sequence[NDArray[Any]], values: NDArray[Any], partition: Partition, workers: int, unit: float | None
 ) -> Sums:
-    """Return block sums, marginals and moments; each worker sums a share of the entries, and the results are added."""
+    """Return block sums, marginals and moments; each worker sums a share of the entries."""
     shape, rank = partition.shape, partition.rank
-    # arrays that hold all modes, one after another: index i of mode k is at offsets[k] + i
+    # in arrays of all modes in sequence, index i of mode k is at offsets[k] + i
     offsets = np.cumsum([0, *shape[:-1]]).astype(np.uint64)
     strides = np.cumprod([1, *rank[:0:-1]])[::-1]
     kind = np.int32 if math.prod(rank) < 2**31 else np.int64
@@ -36,9 +37,9 @@ def entry_sums(
     if len(values) < COMPILED_ENTRIES:
         add, kernel = _add_entries, "numpy"
     else:
-        from tucket.kernels.cpu import entries
+        from tucket.kernels.cpu import loops
 
-        add, kernel = entries.add_entries, "numba"
+        add, kernel = loops.add_entries, "numba"
 
     def sum_share(share: int) -> tuple[NDArray[np.float64], NDArray[np.float64], bool, Moments]:
         marginals, core = np.zeros(sum(shape)), np.zeros(math.prod(rank))
@@ -57,18 +58,11 @@ def entry_sums(
         return marginals, core, negative, moments
 
     with np.errstate(all="ignore"):  # the caller checks the total for NaN and overflow
-        shares = list(ordered_map(sum_share, range(workers), workers))
-        marginals, core = sum(share[0] for share in shares), sum(share[1] for share in shares)
-    negative = any(share[2] for share in shares)
-    moments = Moments(*map(sum, zip(*(share[3] for share in shares))))
-    parts = np.split(np.asarray(marginals), np.cumsum(shape)[:-1])
-    return Sums(
-        np.asarray(core).reshape(rank),
-        tuple(part.copy() for part in parts),
-        negative,
-        None if unit is None else moments,
-        kernel,
-    )
+        marginals, cores, negative, moments = zip(*ordered_map(sum_share, range(workers), workers))
+        parts = np.split(reduce(np.add, marginals), np.cumsum(shape)[:-1])
+        core = reduce(np.add, cores).reshape(rank)
+    total = None if unit is None else Moments(*map(sum, zip(*moments)))
+    return Sums(core, tuple(part.copy() for part in parts), any(negative), total, kernel)
 
 
 def _add_entries(
@@ -80,7 +74,7 @@ def _add_entries(
     core: NDArray[np.float64],
     cells: NDArray[np.int64],
 ) -> None:
-    """Do the same as `entries.add_entries` with NumPy: slower, but nothing has to be imported or compiled."""
+    """Do the same as `loops.add_entries` in plain NumPy, which needs no import."""
     cells = cells[: len(values)]
     cells[:] = 0
     for mode, offset in enumerate(offsets):

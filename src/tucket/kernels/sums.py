@@ -1,4 +1,4 @@
-"""What every kernel brings back from its pass over a tensor."""
+"""Results of a pass over a tensor, the same for every kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 KL_RECHECK = 1e-2
-"""Divergence over the total below which logarithms in float32 have too few digits for it."""
+"""Ratio of the divergence to the total below which float32 logarithms are too inexact."""
 
 
 class Moments(NamedTuple):
-    """Sums over all entries v of a tensor; within the logarithm v is counted in some unit, 1 by default."""
+    """Sums over all entries v of a tensor; in the logarithm, v is divided by a unit, by default 1."""
 
     v_log_v: float
     v_squared: float
@@ -23,11 +23,11 @@ class Moments(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Block sums and marginals, whether any entry was negative, and which kernel found them."""
+    """Block sums and marginals, whether an entry is negative, and the name of the kernel."""
 
     core: NDArray[np.float64]
     marginals: tuple[NDArray[np.float64], ...]
     has_negative: bool
     moments: Moments | None
     kernel: str
-    low_precision: bool = False  # whether logarithms were taken in float32
+    low_precision: bool = False  # logarithms in float32

@@ -99,7 +99,7 @@ class BlockTucker(Model):
                 raise ValueError(f"mode {mode}: the weights are of shape {tuple(vector.shape)}; give {size} of them")
         if get_backend(held) is NUMPY:
             check_range(held, (vector.max() for vector in vectors))
-        self._fill(held, partition, vectors, axes and axes.check(partition.shape))
+        self._fill(held, partition, vectors, axes and axes._check(partition.shape))
 
     @classmethod
     def _of(cls, core: Any, partition: Partition, weights: Iterable[Any], axes: Axes | None = None) -> Self:
@@ -315,7 +315,7 @@ class BlockTucker(Model):
         return backend.from_native(out)
 
     def _part(self, box: Box) -> Self:
-        inside, blocks = self.partition.within(box)
+        inside, blocks = self.partition._within(box)
         weights = [vector[rows] for vector, rows in zip(self.weights, box)]
         return type(self)._of(self.core[blocks], inside, weights)
 
@@ -337,7 +337,7 @@ class BlockTucker(Model):
 
     def _expand(self, part: Any, mode: int, rows: slice) -> Any:
         backend = self.backend
-        labels = backend.from_numpy(self.partition[mode].labels_at(rows))
+        labels = backend.from_numpy(self.partition[mode]._labels_at(rows))
         weights = backend.take_rows(self.weights[mode], rows)
         row = backend.xp.reshape(weights, (-1, *(1,) * (part.ndim - mode - 1)))
         return backend.xp.take(part, labels, axis=mode) * row
@@ -356,7 +356,7 @@ class BlockTucker(Model):
         core = arrays["core"]
         weights = [arrays[f"weights_{mode}"] for mode in range(core.ndim)]
         partition = blocks_from_arrays(arrays, [vector.size for vector in weights])
-        return BlockTucker(core, partition, weights, Axes.from_arrays(arrays))
+        return BlockTucker(core, partition, weights, Axes._from_arrays(arrays))
 
 
 def blocks_to_arrays(partition: Partition) -> dict[str, NDArray[Any]]:

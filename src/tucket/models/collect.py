@@ -1,4 +1,4 @@
-"""Read a tensor once, wherever it lies, for its statistics."""
+"""One pass over a tensor of any source, for its statistics."""
 
 from __future__ import annotations
 
@@ -54,23 +54,38 @@ def collect(
 
     Parameters
     ----------
-    x : array of real numbers, finite and not negative; or a source; or a stream
-        Any number of modes, any layout; it is not changed. An array of NumPy's, torch's, JAX's, CuPy's or of the array
-        API standard, read where it is, of which the sums come to the host; of dask's, xarray's, zarr's, h5py's or
-        sparse's; a matrix of SciPy's; what `open`, `from_table`, `from_parquet` or `from_entries` give; or a
-        `Stream`, or an iterator, of slabs, whose number need not be known.
-    partition : Partition; or an int; or one a mode, each an int, None, Blocks or starts of blocks
-        The blocks, of the shape of `x`. An int asks for so many uniform blocks, None leaves a mode whole, as the mode
-        must be left that a stream grows unless its size is known.
-    moments : bool
+    x : array of real numbers, finite and not negative; or a source or a stream
+        Any number of modes, any memory layout; it is not changed. Arrays of torch, JAX, CuPy and other libraries that
+        follow the array API standard are read in place, and only the sums are copied to the host. Also dask, xarray,
+        zarr, h5py, sparse and SciPy sparse arrays; what `open`, `from_table`, `from_parquet` and `from_entries`
+        return; and a `Stream` or an iterator of slabs, of any number.
+    partition : Partition, int, or one int, None, Blocks or sequence of starts per mode
+        The blocks. An int gives uniform blocks, and None leaves a mode whole. The mode that a stream grows must be None
+        unless a `Partition` gives its size.
+    moments : bool, default False
         Whether to sum v log v and v**2 over all entries v in the same pass.
-    workers : int
-        How many threads may read; by default as many as the process has processors. The result is the same
-        for the same number.
-    progress
+    workers : int, optional
+        Maximum number of threads; by default one per processor. Results depend on it only by rounding.
+    progress : callable, optional
         Called with a `Progress` after each chunk.
-    compute : bool
-        False gives, for an array of dask's, a delayed object that is to become the statistics.
+    compute : bool, default True
+        False returns a dask delayed object that computes the statistics; only for dask arrays.
+
+    Returns
+    -------
+    Statistics
+        Block sums and marginals, as NumPy arrays.
+
+    Raises
+    ------
+    ValueError
+        If an entry is negative or not finite, or the partition does not fit the shape.
+    TypeError
+        If `x` cannot be read as a tensor of real numbers.
+
+    See Also
+    --------
+    ltr : Also chooses the blocks and projects.
 
     Examples
     --------
@@ -104,13 +119,13 @@ def _delayed(source: Source, partition: Partition, moments: bool) -> Any:
 
 
 def _finish(placed: list[Placed], partition: Partition, axes: Axes | None) -> Statistics:
-    """Make statistics of the sums of all chunks, wherever that is called."""
+    """Make statistics of the sums of all chunks; this may run in another process."""
     check_total(placed[0].sums)
     return make_statistics(placed[0].sums, partition, axes)
 
 
 def _cut(source: Source, cuts: Any) -> Partition:
-    """Return the partition that is meant by an int, or by one a mode, each an int, None, Blocks or starts."""
+    """Return the partition for an int, or for one int, None, Blocks or sequence of starts per mode."""
     cuts = by_mode(cuts, source.axes, len(source.shape), None, "partition")
     modes = []
     for mode, (cut, size) in enumerate(zip(rank_per_mode(cuts, source.shape), source.shape)):
@@ -126,11 +141,11 @@ def _cut(source: Source, cuts: Any) -> Partition:
 
 
 FINE_CELLS = 1 << 22
-"""Cells of the finest core that a curve, or a search over a stream, begins with."""
+"""Maximum cells of the core that an information curve, or a search over a stream, starts from."""
 
 
 def read_finely(x: Any, run: Run) -> Statistics:
-    """Read a tensor once, under the finest uniform blocks that fit in memory, up to single indices."""
+    """Read a tensor once, under uniform blocks with at most `FINE_CELLS` cells."""
     if isinstance(x, Stream | Iterator):
         return grow(as_stream(x), run, most=FINE_CELLS, moments=True)
     source = as_source(x)
@@ -138,11 +153,10 @@ def read_finely(x: Any, run: Run) -> Statistics:
 
 
 def grow(stream: Stream, run: Run, cuts: Any = None, *, most: int | None = None, moments: bool) -> Statistics:
-    """Read a stream whose length is not known.
+    """Read a stream of unknown length.
 
-    Given the cuts, the mode that grows is left whole. Given instead the number of cells that there may be, the other
-    modes are cut as finely as it allows, and neighbours in the growing mode are joined as often as needed to stay
-    below it.
+    With `cuts`, the growing mode is left whole. With `most`, a maximum number of cells, all modes are cut as finely as
+    it allows: neighbours in the growing mode are joined while the stream grows.
     """
     parts: list[Statistics] = []
     mode, width, start = 0, 1, 0
@@ -153,7 +167,7 @@ def grow(stream: Stream, run: Run, cuts: Any = None, *, most: int | None = None,
             if wanted[mode] is not None:
                 raise ValueError(
                     f"mode {mode}: the stream grows it, so that it cannot be cut into {wanted[mode]} before its size "
-                    f"is known; give None there, and coarsen the statistics, or a Partition of the whole shape"
+                    f"is known; give None there and coarsen the statistics, or give a Partition of the whole shape"
                 )
         else:
             others = halved([1 if k == mode else size for k, size in enumerate(slab.shape)], max(1, most // 64))
@@ -163,7 +177,7 @@ def grow(stream: Stream, run: Run, cuts: Any = None, *, most: int | None = None,
         cut = _cut(slab, wanted)
         origin = tuple(start if k == mode else 0 for k in range(len(slab.shape)))
         parts.append(read(slab, cut, run, moments, origin))
-        # so that each is copied but few times, however many come
+        # joining parts of similar length copies each slab only O(log n) times
         while len(parts) > 1 and parts[-2].shape[mode] < 2 * parts[-1].shape[mode]:
             parts[-2:] = [parts[-2].append(parts[-1], mode)]
         if most is not None and sum(part.core.size for part in parts) > 2 * most:
@@ -175,14 +189,14 @@ def grow(stream: Stream, run: Run, cuts: Any = None, *, most: int | None = None,
 
 
 def _joined(parts: Sequence[Statistics], mode: int, width: int) -> Statistics:
-    """Put statistics one after another along a mode, in which they are cut at multiples of a width."""
+    """Join statistics along a mode, and cut that mode at multiples of a width."""
     found = reduce(lambda first, second: first.append(second, mode), parts)
     if width == 1:
         return found
-    return found.coarsen(found.partition.replace(mode, _in_steps(0, found.shape[mode], width)))
+    return found.coarsen(found.partition._replace(mode, _in_steps(0, found.shape[mode], width)))
 
 
 def _in_steps(start: int, end: int, width: int) -> Blocks:
-    """Return blocks of indices from start to end that begin at multiples of a width."""
+    """Cut the indices from start to end into blocks at multiples of a width."""
     first = np.arange(-(start % width), end - start, width)
     return Blocks.from_starts(end - start, np.maximum(first, 0))

@@ -381,7 +381,7 @@ class Model(ABC):
             Where to write it; an existing file is replaced.
         """
         model = self.to_numpy()
-        axes = {} if model.axes is None else model.axes.to_arrays()
+        axes = {} if model.axes is None else model.axes._to_arrays()
         archive.write(path, model._kind(), {"shape": np.array(model.shape), **model._to_arrays(), **axes})
 
     def _kind(self) -> str:

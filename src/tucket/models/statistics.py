@@ -1,4 +1,4 @@
-"""All that a projection needs to know of a tensor: its block sums and its marginals."""
+"""Block sums and marginals of a tensor: all that a projection needs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tucket.base.checks import frozen, seal
 from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
 from tucket.kernels.measures import v_log_v
+from tucket.kernels.sums import Moments, Sums
 from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 from tucket.models.metrics import total_correlation
 from tucket.sources.reductions import block_sums
@@ -31,23 +32,33 @@ if TYPE_CHECKING:
 class Statistics:
     """Block sums and marginals of a tensor under a partition.
 
-    They add: the statistics of a tensor are the sum of those of its disjoint pieces, each zero elsewhere. And
-    they coarsen: those of any partition made of unions of the blocks follow without the data.
+    Statistics of disjoint pieces of a tensor, each zero elsewhere, add to those of the tensor. Statistics under a
+    coarser partition follow without the data.
 
-    Attributes
+    Parameters
     ----------
     partition : Partition
         The blocks.
-    core : array of shape `partition.rank`
+    core : numpy.ndarray of shape `partition.rank`
         Sum of the tensor over each block.
-    marginals : tuple of arrays
-        For each mode, the sums over all the other modes.
+    marginals : tuple of numpy.ndarray
+        For each mode, the sums over all other modes.
     moments : Moments or None
-        The sums of v log v and of v**2 over all entries v, if they were asked for.
+        Sums of v log v and v**2 over all entries v, if requested.
     kernel : str
-        What read the data.
-    axes : Axes or None
+        Kernel that read the data.
+    axes : Axes, optional
         Names of the modes, and labels of their indices.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not fit each other.
+
+    See Also
+    --------
+    collect : Computes statistics in one pass over a tensor.
+    ltr : Accepts statistics in place of a tensor.
 
     Examples
     --------
@@ -66,14 +77,14 @@ class Statistics:
     partition: Partition
     core: NDArray[np.float64]
     marginals: tuple[NDArray[np.float64], ...]
-    moments: kernels.Moments | None
+    moments: Moments | None
     kernel: str
     axes: Axes | None = None
 
     def __post_init__(self) -> None:
         check_partition(self.partition)
         if self.axes is not None:
-            self.axes.check(self.shape)
+            self.axes._check(self.shape)
         if self.core.shape != self.rank or tuple(map(len, self.marginals)) != self.shape:
             raise ValueError(
                 f"core and marginals, of shapes {self.core.shape} and {[m.shape for m in self.marginals]}, "
@@ -102,20 +113,20 @@ class Statistics:
 
     @property
     def backend(self) -> Backend:
-        """Where results go: statistics are always NumPy arrays."""
+        """The NumPy backend: statistics are always NumPy arrays."""
         return NUMPY
 
     def _named(self, names: Any, labels: Any) -> Statistics:
-        """Return the statistics with names and labels for modes that have none."""
+        """Return these statistics with names and labels for modes without them."""
         return replace(self, axes=name_modes(self.axes, names, labels, self.shape))
 
     def total_correlation(self) -> float:
-        """Return the total correlation of the tensor or, if its moments were not taken, of its block sums.
+        """Return the total correlation of the tensor or, without moments, of its block sums.
 
         Returns
         -------
         float
-            In nats: see `metrics.total_correlation`.
+            Total correlation in nats: see `metrics.total_correlation`.
         """
         total = self.total
         if self.moments is None or total == 0:
@@ -133,7 +144,7 @@ class Statistics:
             )
         if self.axes != other.axes:
             raise ValueError(
-                f"cannot add statistics whose modes or labels differ, {self.axes} and {other.axes}; "
+                f"cannot add statistics with different modes or labels, {self.axes} and {other.axes}; "
                 f"give the same to both"
             )
         with np.errstate(over="ignore"):
@@ -154,7 +165,16 @@ class Statistics:
         return self if other == 0 else NotImplemented  # so that sum() works
 
     def coarsen(self, partition: Partition) -> Statistics:
-        """Return the statistics under a coarser partition: what `collect` would give, but for rounding.
+        """Return the statistics under a coarser partition, equal to those of `collect` up to rounding.
+
+        Parameters
+        ----------
+        partition : Partition
+            A partition into unions of the blocks.
+
+        Returns
+        -------
+        Statistics
 
         Examples
         --------
@@ -170,9 +190,18 @@ class Statistics:
         return replace(self, partition=partition, core=seal(core))
 
     def append(self, other: Statistics, mode: int | str = 0) -> Statistics:
-        """Return the statistics of two tensors one after the other along a mode, such as time.
+        """Join the statistics of two tensors along a mode, such as time.
 
-        In all other modes both must have the same blocks.
+        Parameters
+        ----------
+        other : Statistics
+            Statistics of the second tensor, with the same blocks in all other modes.
+        mode : int or str, default 0
+            Number or name of the mode.
+
+        Returns
+        -------
+        Statistics
 
         Examples
         --------
@@ -200,29 +229,45 @@ class Statistics:
             for k, (ours, theirs) in enumerate(zip(self.marginals, other.marginals))
         ]
         return Statistics(
-            self.partition.replace(along, _after(self.partition[along], other.partition[along])),
+            self.partition._replace(along, _after(self.partition[along], other.partition[along])),
             seal(np.concatenate((self.core, other.core), axis=along)),
             tuple(map(seal, marginals)),
             self.moments.plus(other.moments) if self.moments and other.moments else None,
             _both(self.kernel, other.kernel),
-            self.axes.append(other.axes, along) if self.axes and other.axes else None,
+            self.axes._append(other.axes, along) if self.axes and other.axes else None,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the statistics to exactly this path, as an npz archive of plain arrays, whole or not at all."""
+        """Write the statistics to exactly this path, as an npz archive of NumPy arrays.
+
+        Parameters
+        ----------
+        path : str or path
+            Where to write it; an existing file is replaced.
+        """
         arrays = {
             "core": self.core,
             "kernel": np.array(self.kernel),
             **{f"marginal_{mode}": marginal for mode, marginal in enumerate(self.marginals)},
             **blocks_to_arrays(self.partition),
             **({} if self.moments is None else {"moments": np.array(self.moments)}),
-            **({} if self.axes is None else self.axes.to_arrays()),
+            **({} if self.axes is None else self.axes._to_arrays()),
         }
         archive.write(path, "Statistics", arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
-        """Read statistics that `save` wrote. Nothing is unpickled, so a file from anywhere is safe to try."""
+        """Read statistics that `save` wrote; nothing is unpickled, so files from others are safe to read.
+
+        Parameters
+        ----------
+        path : str or path
+            File to read.
+
+        Returns
+        -------
+        Statistics
+        """
         kind, arrays = archive.read(path)
         if kind != "Statistics":
             raise ValueError(f"{path} holds a {kind!r}, not statistics; models are read by tucket.load")
@@ -234,6 +279,10 @@ class Statistics:
         .. math:: w_k[i] = m_k[i] \Big/ \sum_{j : b_k(j) = b_k(i)} m_k[j]
 
         with the block sums as the core. A block without mass gets zero weights.
+
+        Returns
+        -------
+        BlockTucker
 
         Examples
         --------
@@ -261,11 +310,12 @@ class Statistics:
 
 
 def _after(first: Blocks, second: Blocks) -> Blocks:
-    """Return the blocks of two modes, one after the other."""
+    """Return the blocks of two modes joined to one."""
     return Blocks.from_labels(np.concatenate((first.labels, second.labels + first.rank)))
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
+    """Check saved arrays and return statistics made of them."""
     core = arrays["core"]
     marginals = tuple(arrays[f"marginal_{mode}"] for mode in range(core.ndim))
     for name, array in (("core", core), *((f"marginal {k}", marginal) for k, marginal in enumerate(marginals))):
@@ -275,24 +325,25 @@ def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
         blocks_from_arrays(arrays, [len(marginal) for marginal in marginals]),
         core,
         marginals,
-        kernels.Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
+        Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
         str(arrays["kernel"].item()),
-        Axes.from_arrays(arrays),
+        Axes._from_arrays(arrays),
     )
 
 
 def _both(kernel: str, other: str) -> str:
+    """Return the names of all kernels that took part."""
     return ", ".join(dict.fromkeys([*kernel.split(", "), *other.split(", ")]))
 
 
 def read(
     source: Source, partition: Partition, run: Run, moments: bool = False, origin: tuple[int, ...] | None = None
 ) -> Statistics:
-    """Read a source once, for its statistics; the origin says where in a larger tensor it begins."""
+    """Read a source once, for its statistics; `origin` is its first index in a larger tensor."""
     sums = block_sums(source, [partition], run, 1.0 if moments else None, origin)[0]
     return make_statistics(sums, partition, source.axes)
 
 
-def make_statistics(sums: kernels.Sums, partition: Partition, axes: Axes | None) -> Statistics:
-    """Return sums as statistics."""
+def make_statistics(sums: Sums, partition: Partition, axes: Axes | None) -> Statistics:
+    """Return statistics made of sums."""
     return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)

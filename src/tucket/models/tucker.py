@@ -67,7 +67,7 @@ class Tucker(Model):
             check_range(held, (factor.sum(axis=1, dtype=np.float64).max() for factor in matrices))
         self._fill(held, matrices, axes)
         if axes is not None:
-            axes.check(self.shape)
+            axes._check(self.shape)
 
     @classmethod
     def _of(cls, core: Any, factors: Iterable[Any], axes: Axes | None = None) -> Self:
@@ -154,7 +154,7 @@ class Tucker(Model):
     @classmethod
     def _from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tucker:
         core = arrays["core"]
-        return Tucker(core, (arrays[f"factor_{mode}"] for mode in range(core.ndim)), Axes.from_arrays(arrays))
+        return Tucker(core, (arrays[f"factor_{mode}"] for mode in range(core.ndim)), Axes._from_arrays(arrays))
 
 
 def numbered(name: str, parts: Iterable[NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -143,7 +143,7 @@ def _given(choice: Any, wanted: Any, fine: Blocks, mode: int) -> Blocks:
                 f"mode {mode} is left whole by blocks=None, but rank asks for {wanted}; leave one of the two out"
             )
         raise ValueError(f"mode {mode}: rank {wanted} contradicts the {blocks.rank} given blocks; leave rank out")
-    return in_mode(mode, fine.quotient, blocks)
+    return in_mode(mode, fine._quotient, blocks)
 
 
 def _from_starts(size: int, starts: Any) -> Blocks:

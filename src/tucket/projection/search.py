@@ -22,8 +22,9 @@ import numpy as np
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.base.run import Run
-from tucket.kernels import Sums, kernels_for
+from tucket.kernels import kernels_for
 from tucket.kernels.algebra import unfold
+from tucket.kernels.sums import Sums
 from tucket.models.statistics import Statistics
 from tucket.projection.strategies import BlockStrategy, Segments
 from tucket.projection.unfolding import Unfolding, kept_by
@@ -85,7 +86,7 @@ class Search:
             drawn = start
             for mode, strategy in enumerate(strategies):
                 if strategy.searches:
-                    drawn = drawn.replace(mode, Blocks.random(drawn[mode].size, drawn[mode].rank, rng))
+                    drawn = drawn._replace(mode, Blocks.random(drawn[mode].size, drawn[mode].rank, rng))
             other, more = self.descend(drawn, strategies, self.max_sweeps)
             if more > kept:
                 best, kept = other, more
@@ -137,9 +138,9 @@ class Search:
                 state.stale.discard(mode)  # the best contiguous blocks stay so until those of another mode change
             if then > now:
                 state.stale |= {k for k, each in enumerate(state.searched) if each and k != mode}
-                together, gains = together.replace(mode, better), gains + then - now
+                together, gains = together._replace(mode, better), gains + then - now
             if then > state.kept:
-                state.best, state.kept = partition.replace(mode, better), then
+                state.best, state.kept = partition._replace(mode, better), then
         state.partition = state.best if together == state.best else together
         return gains
 
@@ -153,7 +154,7 @@ class Search:
         sparse: list[Any] = self.source.reduce(Unfoldings(partition, long), self.run) if long else []
         found = dict(zip(long, sparse))
         short = [mode for mode in modes if mode not in found]
-        cuts = [partition.replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
+        cuts = [partition._replace(mode, Blocks.uniform(*[partition[mode].size] * 2)) for mode in short]
         for mode, core in zip(short, self._cores(cuts)):
             found[mode] = unfold(core, mode)
         for rows in found.values():

@@ -49,7 +49,7 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
         names = archive["mode_names"] if "mode_names" in archive.files else None
         labels = [archive[f"labels_{k}"] if f"labels_{k}" in archive.files else None for k in range(len(source.shape))]
     if key in (None, "tensor") and (names is not None or any(each is not None for each in labels)):
-        source.axes = Axes.of(names, labels, source.shape)
+        source.axes = Axes._of(names, labels, source.shape)
     return source
 
 

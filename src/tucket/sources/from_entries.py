@@ -74,7 +74,7 @@ def from_entries(
             raise IndexError(
                 f"entry {at} of coords has index {each[at]} in mode {mode}; its size is {size}, so give 0 to {size - 1}"
             )
-    axes = None if modes is None and labels is None else Axes.of(modes, labels, sizes)
+    axes = None if modes is None and labels is None else Axes._of(modes, labels, sizes)
     return Sparse(indices, weights, sizes, axes)
 
 

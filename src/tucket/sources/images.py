@@ -49,7 +49,7 @@ def open_folder(path: Path, shape: Sequence[int] | None = None, memory: int | No
     stack = Stack(read, lead, first)
     labels = None if shape else [[each.name for each in files], *[None] * (len(stack.shape) - 1)]
     names = ("image", "row", "column", "channel")[: len(stack.shape)]
-    axes = None if shape else Axes.of(names, labels, stack.shape)
+    axes = None if shape else Axes._of(names, labels, stack.shape)
     return Chunked(stack, stack.chunks, axes, str(path), memory)
 
 

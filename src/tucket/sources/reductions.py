@@ -82,7 +82,7 @@ class BlockSums:
         if tuple(chunk.array.shape) == cut.shape:
             sums = kernels.block_sums(chunk.array, cut, workers, self.unit)
             return Placed(sums, chunk.box, whole(cut.rank))
-        inside, blocks = cut.within(chunk.box)
+        inside, blocks = cut._within(chunk.box)
         sums = kernels.block_sums(chunk.array, inside, workers, self.unit)
         seen = [index.ravel() for index in blocks]
         region = tuple(slice(int(these[0]), int(these[-1]) + 1) for these in seen)

@@ -108,7 +108,7 @@ class Filling(Source):
                     f"slab {number} has shape {slab.shape} and starts at index {start} of mode {mode}; "
                     f"it does not fit the shape {self.shape}"
                 )
-            axes = axes.append(slab.axes, mode) if axes and slab.axes else slab.axes if number == 0 else None
+            axes = axes._append(slab.axes, mode) if axes and slab.axes else slab.axes if number == 0 else None
             if isinstance(slab, Sparse):
                 yield from slab.at(mode, start, self.shape).chunks(distinct)
             else:

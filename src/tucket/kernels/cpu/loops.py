@@ -1,7 +1,7 @@
-"""Compiled loops over rows of memory. They release the GIL and expect checked arrays.
+"""Compiled loops over rows of memory, and over entries. They release the GIL and expect checked arrays.
 
-A row is a contiguous piece of the flat array `x`; row k begins at offsets[k]. Offsets and widths are unsigned: a signed
-index may count from the end, and the test for that would keep loops from being vectorised.
+A row is a contiguous piece of the flat array `x`; row k begins at offsets[k]. Offsets and widths are unsigned: a test
+for negative indices would prevent vectorised loops.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,assignment"
@@ -15,13 +15,13 @@ from numba import njit
 
 
 def compiled(*fastmath):
-    """Return a decorator that compiles a function to run without the GIL, and caches the result on disk if possible."""
+    """Return a decorator that compiles a function without the GIL and caches the result on disk if possible."""
     options: Any = {"nogil": True, "error_model": "numpy", "fastmath": set(fastmath)}
 
     def decorate(function):
         try:
             return njit(cache=True, **options)(function)
-        except RuntimeError:  # Numba finds no folder that it may write to
+        except RuntimeError:  # Numba finds no writable folder
             return njit(**options)(function)
 
     return decorate
@@ -35,10 +35,10 @@ exact = compiled("contract")
 
 @exact
 def log(value):
-    """Return the natural logarithm of a positive number to 1 ulp, and something finite for 0, so that 0 log 0 = 0.
+    """Return the natural logarithm of a positive number to 1 ulp, and a finite number for 0, so that 0 log 0 = 0.
 
-    It has no branches, so that loops over it are vectorised. With value = 2**k (1 + f) and s = f / (2 + f), it sums the
-    series of log(1 + f) = 2 artanh(s).
+    Without branches, loops over it are vectorised. With value = 2**k (1 + f) and s = f / (2 + f), it sums the series of
+    log(1 + f) = 2 artanh(s).
     """
     tiny = value < 2.2250738585072014e-308
     bits = np.float64(value * 2.0**54 if tiny else value).view(np.int64)
@@ -74,7 +74,7 @@ def sum_from_table(x, at, width, table):
 def add_moments(x, at, width, table, moments, inverse):
     """Add the sums of v log(v * inverse) and v**2 over a row to `moments`.
 
-    For 8-bit values, `table` holds v log(v * inverse) for every v; otherwise it is None.
+    `table` is v log(v * inverse) for every 8-bit value v, and None for other types.
     """
     logs, squares = 0.0, 0.0
     for i in range(width):
@@ -92,7 +92,7 @@ def add_moments(x, at, width, table, moments, inverse):
 def fold(sums, labels, edges, core, columns):
     """Add one row of sums to a row of the core, block by block, and to the column sums; then set it to 0.
 
-    `labels` holds the block of each column. Runs of equal labels begin and end at `edges`.
+    `labels` are the blocks of the columns; runs of equal labels begin and end at `edges`.
     """
     if 8 * edges.size < labels.size:  # runs are long enough for vectors
         for run in range(edges.size - 1):
@@ -115,10 +115,10 @@ def fold(sums, labels, edges, core, columns):
 
 @summing
 def assign_slots(labels, base, first, last, slots, owners, used):
-    """Give each label base + labels[first:last] a slot, unless it has one, until no slot is free.
+    """Assign a slot to each label base + labels[first:last] without one, until no slot is free.
 
-    slots[label] is the slot of a label, or -1; owners[slot] is the label of a slot. Return the first index without a
-    slot, or `last`, and the number of slots in use.
+    slots[label] is a slot or -1, and owners[slot] a label. Return the first index without a slot, or `last`, and the
+    number of slots in use.
     """
     for k in range(first, last):
         label = base + labels[k]
@@ -145,9 +145,9 @@ def sum_narrow_rows(
 ):  # fmt: skip
     """Sum short rows in the order of memory, which the processor prefetches best; say whether an entry is negative.
 
-    Row k of lead l begins at lead_offsets[l] + k * step and has the label lead_labels[l] + labels[k]. Each label gets
-    a row of `sums`. All of `sums` is folded into the core when no row of it is free, and after `limit` rows, since an
-    integer sum of more could overflow.
+    Row k of lead l begins at lead_offsets[l] + k * step and has the label lead_labels[l] + labels[k]. Each label uses
+    a row of `sums`. When none is free, and after `limit` rows, as integers could overflow, `sums` is folded into the
+    core.
     """
     kind = sums.dtype.type
     width = np.uint64(column_labels.size)
@@ -182,7 +182,7 @@ def sum_narrow_rows(
 
 @summing
 def add_four(x, a, b, c, d, sums):
-    """Add four rows to `sums`, which loads and stores it a quarter as often; return their totals."""
+    """Add four rows to `sums` at a time, to load and store it less often; return their totals."""
     kind = sums.dtype.type
     p, q, r, s = kind(0), kind(0), kind(0), kind(0)
     negative = False
@@ -272,3 +272,22 @@ def compare_rows(x, offsets, labels, weights, columns):
             below |= v < 0
         negative |= below
     return residual, square, negative
+
+
+@compiled()
+def add_entries(coords, values, offsets, steps, marginals, core, cells):
+    """Add entries to the marginals and to the core.
+
+    `marginals` holds the marginals of all modes in sequence: index i of mode k is at offsets[k] + i. It adds
+    steps[offsets[k] + i] to the position in the flat `core`. `cells` is scratch memory.
+    """
+    count = values.size
+    for e in range(count):
+        cells[e] = 0
+    for mode in range(offsets.size):
+        for e in range(count):
+            at = offsets[mode] + np.uint64(coords[mode, e])
+            marginals[at] += values[e]
+            cells[e] += steps[at]
+    for e in range(count):
+        core[cells[e]] += values[e]

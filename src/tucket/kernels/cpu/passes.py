@@ -1,10 +1,11 @@
-"""The passes over large NumPy arrays: compiled loops read them box by box, and the results are added."""
+"""Passes over large NumPy arrays: compiled loops read them box by box, and the results are added."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,25 +30,23 @@ from tucket.kernels.sums import Moments, Sums
 Array = NDArray[Any]
 
 TILE_COLUMNS = 1 << 15
-"""Columns of a wide row that are read at a time: few enough for the second-level cache, and for a 32-bit sum of 16-bit
-numbers."""
+"""Columns of a wide row that are read at a time; they fit the second-level cache."""
 
 SLOT_SUMS = 1 << 17
-"""Sums in the table that narrow rows are added to before it is folded into the core: 1 MB of float64."""
+"""Entries of the table that narrow rows are added to before it is folded into the core: 1 MB of float64."""
 
 COPY_ENTRIES = 1 << 20
-"""Entries that are copied at a time if the loops cannot read a tensor directly."""
+"""Entries that are copied at a time if the loops cannot read a tensor in place."""
 
 MODEL_ROWS, MODEL_ENTRIES = 1 << 12, 1 << 18
-"""Rows of a box over which part of a model is expanded, or its entries if rows are short."""
+"""Rows of a box in which a model is expanded, or its entries if rows are short."""
 
 CORE_ENTRIES, CORE_BOX_ENTRIES = 1 << 22, 1 << 24
-"""Largest core that each worker may hold a copy of, and the size of the boxes that a tensor with a larger core is
-divided into."""
+"""Largest core that every worker may copy, and entries of a box for larger cores."""
 
 
 def block_sums(tensor: Array, partition: Partition, unit: float | None = None, workers: int = 1) -> Sums:
-    """Read the tensor once, without a copy if possible, for block sums and marginals, and moments if given a unit."""
+    """Read the tensor once, in place if possible, for block sums and marginals, and with a unit for moments."""
     ordered = MemoryOrdered.of(tensor, partition)
     core = np.zeros(ordered.ranks)
     marginals = [np.zeros(size) for size in ordered.tensor.shape]
@@ -92,14 +91,10 @@ def write(out: Array, core: Array, partition: Partition, weights: Sequence[Array
 
 
 def residual(
-    tensor: Array,
-    core: Array,
-    partition: Partition,
-    weights: Sequence[Array],
-    scale: float = 1.0,  # noqa: ARG001
-    workers: int = 1,
+    tensor: Array, core: Array, partition: Partition, weights: Sequence[Array], scale: float = 1.0, workers: int = 1
 ) -> tuple[float, float, bool]:
-    """Return the sums of squares of tensor - model and of the tensor, and whether any entry is negative."""
+    """Return the sums of squares of tensor - model and tensor, and whether an entry is negative."""
+    del scale  # squares are float64 here
     ordered = MemoryOrdered.of(tensor, partition)
     core, weights = core.transpose(ordered.order), [weights[mode] for mode in ordered.order]
 
@@ -116,8 +111,8 @@ class BoxBlocks(NamedTuple):
     """The blocks that occur in a box of a tensor, numbered from 0 in each mode."""
 
     box: Box
-    region: tuple[Any, ...]  # the index of these blocks in the whole core
-    labels: list[NDArray[np.intp]]  # the block of each index of the box, per mode
+    region: tuple[Any, ...]  # index of these blocks in the whole core
+    labels: list[NDArray[np.intp]]  # block of each index of the box, per mode
     ranks: list[int]
 
 
@@ -137,17 +132,17 @@ class MemoryOrdered:
         order = memory_order(tensor)
         turned = (tensor.view(np.uint8) if tensor.dtype == bool else tensor).transpose(order)
         modes = [partition[mode] for mode in order]
-        # all labels are writeable: Numba compiles loops again for arrays that are not
+        # copies are writeable: Numba would compile the loops again for read-only arrays
         labels = [np.array(blocks.labels) for blocks in modes]
         return cls(turned, order, labels, [blocks.rank for blocks in modes], is_readable(turned))
 
     def boxes(self, workers: int, most: int) -> Iterator[Box]:
-        """Cut the tensor into boxes of at most `most` entries, and into one per worker or more."""
+        """Cut the tensor into boxes of at most `most` entries, at least one per worker."""
         share = -(-self.tensor.size // workers)
         return slabs(self.tensor.shape, min(most, share) if self.readable else COPY_ENTRIES)
 
     def model_boxes(self, workers: int) -> Iterator[Box]:
-        """Cut the tensor into boxes for which a model is expanded."""
+        """Cut the tensor into boxes in which a model is expanded."""
         return self.boxes(workers, max(MODEL_ENTRIES, MODEL_ROWS * row_length(self.tensor)))
 
     def blocks_in(self, box: Box) -> BoxBlocks:
@@ -164,7 +159,7 @@ class MemoryOrdered:
         return BoxBlocks(box, region, labels, ranks)
 
     def read(self, box: Box) -> Array:
-        """Return the entries of a box in a form that the loops can read, copied only if necessary."""
+        """Return the entries of a box as the loops can read them, copied only if necessary."""
         view = self.tensor[box]
         if self.readable:
             return view
@@ -183,13 +178,14 @@ class BoxSums(NamedTuple):
 
 
 class RowSums(NamedTuple):
-    """What rows are added to, and how."""
+    """The arrays that rows are added to, and how to add them."""
 
     core: NDArray[np.float64]  # shape (blocks of rows, blocks of columns)
     columns: NDArray[np.float64]
     column_labels: NDArray[np.intp]
     dtype: type[np.generic]  # of sums of several rows, before they are added to `core` and `columns`
-    limit: int  # the number of rows that cannot overflow this dtype
+    limit: int  # number of rows that cannot overflow this dtype
+    for_moments: tuple[Any, ...]  # the last three arguments of the loops
 
 
 def _sum_box(blocks: BoxBlocks, tensor: Array, unit: float | None) -> BoxSums:
@@ -197,24 +193,24 @@ def _sum_box(blocks: BoxBlocks, tensor: Array, unit: float | None) -> BoxSums:
     core = np.zeros((math.prod(blocks.ranks[:split]), math.prod(blocks.ranks[split:])))
     columns = np.zeros(math.prod(tensor.shape[split:]))
     column_labels = merge(blocks.labels[split:], blocks.ranks[split:])
-    # small integers are added as 32-bit integers, which is faster
+    # 32-bit sums of small integers are faster
     is_small = tensor.dtype.kind in "iu" and tensor.itemsize <= 2
     kind, limit = (np.int32, 1 << (31 - 8 * tensor.itemsize)) if is_small else (np.float64, 1 << 62)
-    moments = np.zeros(2)
-    table = None if unit is None or tensor.itemsize > 1 else _v_log_v_of_bytes(unit)
-    into = RowSums(core, columns, column_labels, kind, limit)
-    sum_rows = _sum_narrow_rows if len(columns) <= NARROW_COLUMNS else _sum_wide_rows
+    moments, table = np.zeros(2), None
+    if unit is not None and tensor.itemsize == 1:
+        values = np.arange(256.0)
+        table = values * np.log(np.maximum(values, 1) / unit)
     for_moments = table, None if unit is None else moments, 1 / (unit or 1.0)
-    marginals, negative = sum_rows(blocks, tensor, split, into, for_moments)
+    sum_rows = _sum_narrow_rows if len(columns) <= NARROW_COLUMNS else _sum_wide_rows
+    into = RowSums(core, columns, column_labels, kind, limit, for_moments)
+    marginals, negative = sum_rows(blocks, tensor, split, into)
     marginals += _marginals(columns.reshape(tensor.shape[split:]))
     return BoxSums(core.reshape(blocks.ranks), marginals, moments, negative)
 
 
-def _sum_narrow_rows(
-    blocks: BoxBlocks, tensor: Array, split: int, into: RowSums, for_moments: tuple[Any, ...]
-) -> tuple[list[NDArray[np.float64]], bool]:
+def _sum_narrow_rows(blocks: BoxBlocks, tensor: Array, split: int, into: RowSums) -> tuple[list[Array], bool]:
     """Add all rows in the order of memory; return the marginals of the modes before `split`."""
-    core, columns, column_labels, kind, limit = into
+    core, columns, column_labels, kind, limit, for_moments = into
     lead, last = split - 1, blocks.labels[split - 1]
     flat, offsets, steps = Rows.of(tensor, lead)
     lead_labels = merge(blocks.labels[:lead], blocks.ranks[:lead]) * blocks.ranks[lead]
@@ -228,11 +224,9 @@ def _sum_narrow_rows(
     return [*_marginals(lead_sums.reshape(tensor.shape[:lead])), row_sums], negative
 
 
-def _sum_wide_rows(
-    blocks: BoxBlocks, tensor: Array, split: int, into: RowSums, for_moments: tuple[Any, ...]
-) -> tuple[list[NDArray[np.float64]], bool]:
+def _sum_wide_rows(blocks: BoxBlocks, tensor: Array, split: int, into: RowSums) -> tuple[list[Array], bool]:
     """Add rows block by block, a tile of columns at a time; return the marginals of the modes before `split`."""
-    core, columns, column_labels, kind, limit = into
+    core, columns, column_labels, kind, limit, for_moments = into
     flat, offsets, _ = Rows.of(tensor, split)
     labels = merge(blocks.labels[:split], blocks.ranks[:split])
     order = np.argsort(labels, kind="stable")
@@ -255,10 +249,13 @@ def _model_tiles(
     split = short_split(tensor)
     flat, offsets, _ = Rows.of(tensor, split, writeable)
     labels, column_labels = (merge(blocks.labels[a:b], blocks.ranks[a:b]) for a, b in ((0, split), (split, None)))
-    # the core's scale goes into the weights first: a product of many small weights alone could underflow
+    # the weights are multiplied by the scale of the core first: a product of many small weights could underflow
     scale = float(core.max()) or 1.0
     parts = [weight[rows] for weight, rows in zip(weights, blocks.box)]
-    row_weights, column_weights = (_outer(some, math.sqrt(scale)) for some in (parts[:split], parts[split:]))
+    row_weights, column_weights = (
+        reduce(lambda product, vector: np.multiply.outer(product, vector).ravel(), some, np.full(1, math.sqrt(scale)))
+        for some in (parts[:split], parts[split:])
+    )
     flat_core = core[blocks.region].reshape(-1, math.prod(blocks.ranks[split:])) / np.float64(scale)
     for low in range(0, len(column_labels), TILE_COLUMNS):
         tile = slice(low, low + TILE_COLUMNS)
@@ -267,34 +264,21 @@ def _model_tiles(
 
 
 def _edges(labels: NDArray[np.intp]) -> NDArray[np.uint64]:
-    """Return where runs of equal labels begin, and where the last one ends."""
+    """Return the first index of every run of equal labels, and the number of labels."""
     inner = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     return np.concatenate(([0], inner, [len(labels)])).astype(np.uint64)
 
 
 def _marginals(sums: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    # at most three axes: NumPy is slow on many short ones
+    # three axes at most, since NumPy is slow on many short ones
     shape = sums.shape
     return [sums.reshape(math.prod(shape[:axis]), shape[axis], -1).sum(axis=(0, 2)) for axis in range(sums.ndim)]
 
 
-def _outer(vectors: Sequence[Array], scale: float) -> NDArray[np.float64]:
-    """Return the outer product of a number and vectors, flat, in float64."""
-    product = np.full(1, scale)
-    for vector in vectors:
-        product = np.multiply.outer(product, vector).ravel()
-    return product
-
-
 def _aligned_zeros(rows: int, width: int, dtype: type[np.generic]) -> Array:
-    """Return zeros where every row begins a cache line; rows may be longer than `width`."""
+    """Return zeros with rows that begin on cache lines and are at least `width` long."""
     lane = 64 // np.dtype(dtype).itemsize
     stride = -(-width // lane) * lane
     memory = np.zeros(rows * stride + lane, dtype)
     skip = -memory.ctypes.data % 64 // memory.itemsize
     return memory[skip : skip + rows * stride].reshape(rows, stride)
-
-
-def _v_log_v_of_bytes(unit: float) -> NDArray[np.float64]:
-    values = np.arange(256.0)
-    return np.asarray(values * np.log(np.maximum(values, 1) / unit))

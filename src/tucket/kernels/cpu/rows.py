@@ -1,4 +1,4 @@
-"""How a tensor is divided into rows: contiguous pieces of memory that a compiled loop reads one after another."""
+"""How a tensor is divided into rows: contiguous pieces of memory that a compiled loop reads in sequence."""
 
 from __future__ import annotations
 
@@ -11,32 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 NARROW_COLUMNS = 2048
-"""Most columns of a row that is read whole. Merged modes have at most half as many, so that a float64 row and its sums
-fit the first-level cache."""
+"""Maximum columns of a row that is read whole. Merged modes have at most half as many, so that a float64 row and its
+sums fit the first-level cache."""
 
 SHORT_COLUMNS = 64
-"""Fewest columns that are worth the overhead of a loop, if there is a choice."""
+"""Minimum columns of a row, where possible: shorter rows cost more in overhead."""
 
 SCATTERED_SHARE = 0.25
-"""Rows are sorted by label, not read in the order of memory, if more than this share of adjacent labels differ."""
+"""Share of adjacent labels that differ above which rows are sorted by label instead of read in the order of memory."""
 
 
 class Rows(NamedTuple):
-    """A tensor as rows: its first modes number the rows, the others the columns.
+    """A tensor as rows: its first modes number the rows, the others the columns."""
 
-    Attributes
-    ----------
-    flat : ndarray, shape (extent,)
-        The memory from the tensor's first to its last entry.
-    offsets : ndarray of uint64, shape (rows,)
-        Where each row begins in `flat`.
-    steps : list of int
-        Distance in `flat` between neighbours along each mode; 0 for a mode of size 1.
-    """
-
-    flat: NDArray[Any]
-    offsets: NDArray[np.uint64]
-    steps: list[int]
+    flat: NDArray[Any]  # the memory from the first to the last entry
+    offsets: NDArray[np.uint64]  # first position of each row in `flat`
+    steps: list[int]  # distance in `flat` between neighbours along each mode; 0 for a mode of size 1
 
     @classmethod
     def of(cls, tensor: NDArray[Any], split: int, writeable: bool = False) -> Self:
@@ -63,7 +53,7 @@ def is_readable(tensor: NDArray[Any]) -> bool:
 
 
 def short_split(tensor: NDArray[Any]) -> int:
-    """Choose how many modes number the rows, so that rows are as long as the first-level cache allows."""
+    """Return how many modes number the rows, so that rows are as long as the first-level cache allows."""
     lengths = _row_lengths(tensor)
     for least, most in ((SHORT_COLUMNS, NARROW_COLUMNS // 2), (0, NARROW_COLUMNS)):
         for split, length in lengths.items():
@@ -78,10 +68,10 @@ def row_length(tensor: NDArray[Any]) -> int:
 
 
 def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> int:
-    """Choose how many modes number the rows, for summing rows by label.
+    """Return how many modes number the rows that are summed by label.
 
-    Short rows in the order of memory are best if adjacent rows mostly share a label. Long rows, four with the same
-    label at a time, are best if they do not, or if no number of modes gives short rows of a good length.
+    Short rows are read in the order of memory, which is fast if adjacent rows mostly share a label. Otherwise, or if
+    short rows are not possible, long rows are read four at a time by label.
     """
     shape, lengths, split = tensor.shape, _row_lengths(tensor), short_split(tensor)
     adjacent = labels[split - 1]
@@ -95,7 +85,7 @@ def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: S
 
 
 def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[np.intp]:
-    """Return the label of every combination of indices of several modes; combinations of blocks count in C order."""
+    """Return the label of every combination of indices of several modes, with labels in C order."""
     merged = np.zeros(1, np.intp)
     for label, rank in zip(labels, ranks):
         merged = np.add.outer(merged * rank, label).ravel()
@@ -103,7 +93,7 @@ def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[n
 
 
 def _contiguous_from(tensor: NDArray[Any]) -> int:
-    """Return the first mode such that the tensor is contiguous from there on."""
+    """Return the first mode from which on the tensor is contiguous."""
     step = tensor.itemsize
     for mode in reversed(range(tensor.ndim)):
         if tensor.shape[mode] > 1 and tensor.strides[mode] != step:
@@ -113,6 +103,6 @@ def _contiguous_from(tensor: NDArray[Any]) -> int:
 
 
 def _row_lengths(tensor: NDArray[Any]) -> dict[int, int]:
-    """Map each possible number of modes that number the rows to the length of a row, longest first."""
+    """Return the length of a row for each possible number of modes that number the rows, longest first."""
     first = max(1, _contiguous_from(tensor))
     return {split: math.prod(tensor.shape[split:]) for split in range(first, tensor.ndim)}

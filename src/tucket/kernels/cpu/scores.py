@@ -1,4 +1,4 @@
-"""Compiled loops of the search for blocks: scores of blocks, and what a change to them gains or loses.
+"""Compiled loops of the search for blocks: scores of blocks, and how changes affect them.
 
 The score of an array of sums v with total s is the sum of v log v minus s log s.
 """
@@ -14,7 +14,7 @@ from tucket.kernels.cpu.loops import log, summing
 
 @summing
 def score(a, b, sign):
-    """Score the sums a + sign * b; rounding may leave some below 0, which count as 0."""
+    """Return the score of the sums a + sign * b; negative sums from rounding count as 0."""
     total = mass = 0.0
     for i in range(a.size):
         v = max(a[i] + sign * b[i], 0.0)
@@ -25,9 +25,9 @@ def score(a, b, sign):
 
 @summing
 def score_intervals(prefix, scores, first, step):
-    """Write to scores[a, b] the score of the sum of rows a to b - 1, for a = first, first + step, ...
+    """Write the score of the sum of rows a to b - 1 to scores[a, b], for a = first, first + step, ...
 
-    prefix[a] is the sum of all rows before a. Threads with different `first` share the work.
+    prefix[a] is the sum of all rows before a. Threads share the work by different `first`.
     """
     edges = prefix.shape[0]
     for a in range(first, edges, step):
@@ -37,10 +37,9 @@ def score_intervals(prefix, scores, first, step):
 
 @summing
 def best_chain(scores, rank):
-    """Cut all indices into `rank` intervals with the largest total score; return where they start.
+    """Return the starts of the `rank` intervals with the largest total score, by dynamic programming.
 
-    scores[a, b] is the score of the interval from a to b - 1. This is dynamic programming: totals[b] is the best total
-    of the indices before b.
+    scores[a, b] is the score of the interval from a to b - 1, and totals[b] the best total of the indices before b.
     """
     size = scores.shape[0] - 1
     totals = scores[0].copy()
@@ -63,7 +62,7 @@ def best_chain(scores, rank):
 
 @summing
 def polish(prefix, starts, reach):
-    """Move each start by at most `reach` to where its two intervals score best, and repeat until none moves."""
+    """Move each start by at most `reach` to the best score of its two intervals; repeat until none moves."""
     ends = np.append(starts, prefix.shape[0] - 1)
     moved = True
     while moved:
@@ -82,10 +81,9 @@ def polish(prefix, starts, reach):
 
 @summing
 def move_one_by_one(rows, labels, core, members):
-    """Move each row in turn to the block where the total score is largest; return the number of moves.
+    """Move each row in turn to the block with the largest total score; return the number of moves.
 
-    Updates `labels`, `core` (the sums of each block's rows) and `members` (the number of its rows). No block loses its
-    last row.
+    This updates `labels`, `core` (the sums of each block) and `members` (its number of rows). No block becomes empty.
     """
     moves = 0
     scores = np.array([score(core[block], core[block], 0.0) for block in range(len(core))])
@@ -115,7 +113,7 @@ def move_one_by_one(rows, labels, core, members):
 
 @summing
 def join_all(a, b):
-    """Return the sum of v log v over both arrays, minus that over their sum a + b; never positive."""
+    """Return the sum of v log v over both arrays, minus that over a + b; it is never positive."""
     total = 0.0
     for i in range(a.size):
         v, w = a[i], b[i]
@@ -127,7 +125,7 @@ def join_all(a, b):
 
 @summing
 def join_neighbours(part, alive):
-    """Return what `join_all` gives for each index in `alive` of the middle axis and the next one; 0 for the last."""
+    """Return `join_all` of each index in `alive` of the middle axis and the next one; 0 for the last."""
     losses = np.zeros(alive.size)
     for before in range(part.shape[0]):
         for k in range(alive.size - 1):

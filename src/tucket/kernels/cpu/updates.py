@@ -9,15 +9,15 @@ import numpy as np
 from tucket.kernels.cpu.loops import log, summing
 
 NEGLIGIBLE = 1e-280
-"""Model entries up to this size count as zero, because dividing by them could overflow."""
+"""Model entries up to this size count as zero, since division by them could overflow."""
 
 
 @summing
 def descend_rows(targets, gram, rows, sweeps, tolerance):
     """Minimise a N a / 2 - a m over a >= 0 for each row a, in place, by coordinate descent.
 
-    N is the Gram matrix and m the row of `targets`. Each step moves one entry to its exact minimum. A row is done after
-    `sweeps` sweeps, or when the squared change in a sweep is at most `tolerance` times the squared norm of the row.
+    N is the Gram matrix and m the row of `targets`. A row is done after `sweeps` sweeps, or when the squared change in
+    a sweep is at most `tolerance` times the squared norm of the row.
     """
     rank = rows.shape[1]
     for i in range(rows.shape[0]):
@@ -45,7 +45,7 @@ def ratios(tensor, model):
     """
     total, lost = 0.0, 0.0
     size = np.uint64(tensor.size)
-    for i in range(size):  # a loop of its own, since the compiler does not vectorise the next one otherwise
+    for i in range(size):  # a separate loop, so that the compiler vectorises the next one
         model[i] = model[i] if model[i] > NEGLIGIBLE else np.inf
         lost += tensor[i] if model[i] == np.inf else 0.0
     for i in range(size):

@@ -18,61 +18,58 @@ from tucket.base.partition import Partition
 from tucket.kernels.gpu.loops import sort_indices
 
 ROW_COLUMNS = 512
-"""Columns from which a row is long enough. The sizes in this file were tuned on an H200."""
+"""Minimum columns of a row, where possible. The sizes in this file were tuned on an H200."""
 
 LONG_COLUMNS, LONGEST_COLUMNS = 1 << 14, 1 << 24
-"""Most columns of a row that is made by merging modes, and the same if a row would otherwise be narrow."""
+"""Maximum columns of a row of merged modes; the second one holds if the row would otherwise be narrow."""
 
 NARROW_COLUMNS = 16
-"""A row with fewer columns is narrow."""
+"""Columns below which a row is narrow."""
 
 PASS_ROWS = 1 << 24
-"""Rows that are read in one pass, because their tables and sums take memory beside the tensor."""
+"""Maximum rows per pass, which bounds the memory for their tables and sums."""
 
 CHUNK_ROWS = 512
 """Rows of a chunk, unless there are very many rows."""
 
 FULL_CHUNKS = 1 << 14
-"""Chunks, apart from one per group, that keep all processors busy: with more rows, chunks become longer."""
+"""Chunks that keep all processors busy; with more rows, chunks become longer."""
 
 LATE_SHARE, LATE_DIVISOR = 0.1, 4
-"""The last rows, this share of all, have chunks shorter by this factor, so that all processors end together."""
+"""Share of the rows, at the end, with chunks shorter by this factor, so that all processors finish together."""
 
 PIECE_COLUMNS = 1024
-"""Columns of one block that are added at a time."""
+"""Maximum columns of one block that are added at a time."""
 
 TABLE_ENTRIES = 1 << 25
-"""Largest table of float64 that is held at a time, of sums or of an expanded core: 256 MB."""
+"""Maximum entries of a float64 table of sums, or of an expanded core: 256 MB."""
 
 SHORT_CHUNK_ROWS, WIDE_BLOCK_COLUMNS = 16, 16
-"""Each row is first summed over blocks of columns, before groups of rows are summed, if chunks have fewer rows and
-pieces of blocks have at least as many columns, on average."""
+"""Rows are summed over blocks of columns first, and groups of rows afterwards, if chunks have fewer rows and pieces of
+blocks at least as many columns, on average."""
 
 
 class RowView(NamedTuple):
     """A tensor as rows: its last modes in memory order are the columns of a row, the other modes number the rows."""
 
-    order: tuple[int, ...]  # the modes in memory order: last the one with the shortest stride
+    order: tuple[int, ...]  # the modes in memory order; the last one has the shortest stride
     shape: tuple[int, ...]  # in this order
     strides: tuple[int, ...]
     split: int  # how many modes number the rows
     columns: int
     multiple: int  # the largest power of two, at most 16, that divides the columns and all distances of rows
-    unit: int  # what distances of rows are given in: the multiple, or 1 where Triton itself finds that 16 divides them
-    stride: int  # distance from one row to the next, in units, if it is always the same
-    step: int  # distance from one column to the next
+    unit: int  # unit of distances of rows: the multiple, or 1 if Triton itself finds that 16 divides them
+    stride: int  # distance between neighbouring rows, in units, if it is constant
+    step: int  # distance between neighbouring columns
     has_gaps: bool  # whether distances of rows differ
     int64_columns: bool  # whether an offset within a row needs 64 bits
 
     @classmethod
     def of(cls, shape: Sequence[int], strides: Sequence[int]) -> RowView:
-        """Merge as many of the last modes as make a row long enough.
-
-        Modes of size 1, with strides that mean nothing, come first.
-        """
+        """Merge the last modes until a row is long enough; modes of size 1, with arbitrary strides, come first."""
         order = tuple(sorted(range(len(shape)), key=lambda mode: (shape[mode] != 1, -strides[mode], mode)))
         shape, strides = tuple(shape[mode] for mode in order), tuple(strides[mode] for mode in order)
-        # whether a mode and the next one are like one mode in memory
+        # whether a mode and the next one could be merged
         merges = [
             shape[mode] == 1 or strides[mode] == strides[mode + 1] * shape[mode + 1] for mode in range(len(shape) - 1)
         ]
@@ -90,13 +87,13 @@ class RowView(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Chunks of rows that one launch sums, and the groups that they belong to."""
+    """Chunks of rows that one launch sums, and their groups."""
 
     first_chunk: int
     last_chunk: int  # one after the last
     first_group: int
     last_group: int
-    ends: torch.Tensor  # where the chunks of each group begin and end, counted from `first_chunk`
+    ends: torch.Tensor  # edges of the groups as numbers of chunks, counted from `first_chunk`
 
 
 class GroupedIndices:
@@ -138,7 +135,7 @@ class GroupedIndices:
         self.listed = None if _is_sorted(modes) else self.sorted  # None if all indices are sorted already
 
     def batches(self, columns: int) -> list[Batch]:
-        """Divide the chunks into batches, so that a table of their sums fits in memory: mostly one."""
+        """Divide the chunks into batches with tables of sums that fit in memory; mostly one batch is enough."""
         step = max(2, TABLE_ENTRIES // columns // 2 * 2)  # even: slices of the chunk edges stay aligned to 16 bytes
         if step >= self.n_chunks:
             return [Batch(0, self.n_chunks, 0, self.n_groups, self.ends)]
@@ -152,7 +149,7 @@ class GroupedIndices:
 
 
 class Layout:
-    """How a tensor with some shape and strides is read under a partition: tables that stay on the device."""
+    """How tensors of one shape and strides are read under a partition: tables that stay on the device."""
 
     def __init__(self, view: RowView, partition: Partition, device: torch.device) -> None:
         self.view, self.modes = view, tuple(partition[mode] for mode in view.order)
@@ -164,7 +161,7 @@ class Layout:
         self.rows = GroupedIndices(outer, device, longest, LATE_SHARE, LATE_DIVISOR)
         self.columns = GroupedIndices(inner, device, PIECE_COLUMNS)
         self.size = self.rows.count + self.columns.count + sum(view.shape)
-        # if set: the layout of a tensor of sums, one per piece of columns and row, which are taken first
+        # if set, the layout of the tensor of sums per row and piece of columns, which are computed first
         self.row_sums_layout: Layout | None = None
         n_pieces = self.columns.n_chunks
         are_short = n_rows < SHORT_CHUNK_ROWS * self.rows.n_chunks
@@ -179,19 +176,19 @@ class Layout:
 
     @cached_property
     def mode_indices(self) -> GroupedIndices:
-        """The indices of all modes, one mode after another, grouped by block."""
+        """The indices of all modes in sequence, grouped by block."""
         return GroupedIndices([_concatenated(self.modes)], self.rows.sorted.device, PIECE_COLUMNS)
 
 
 KEPT_LAYOUTS, KEPT_ENTRIES = 16, 1 << 26
-"""Layouts that are kept for reuse, and entries of all their tables: a program mostly reads many tensors alike."""
+"""Maximum layouts that are kept for reuse, and entries of all their tables."""
 
 _layouts: dict[Any, Layout] = {}
 _lock = Lock()
 
 
 def layout_of(tensor: torch.Tensor, partition: Partition) -> Layout:
-    """Return a new or kept layout for the current stream, so that no table is freed before this stream has read it."""
+    """Return a new or kept layout for the current stream; tables of another stream could be freed too early."""
     stream = torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
     key = tensor.device, stream, tensor.shape, tensor.stride(), partition
     with _lock:
@@ -206,7 +203,7 @@ def layout_of(tensor: torch.Tensor, partition: Partition) -> Layout:
 
 
 def _is_sorted(modes: Sequence[Blocks]) -> bool:
-    """Say whether all combinations of indices of some modes, in C order, are sorted by group.
+    """Say whether all combinations of indices, in C order, are sorted by group.
 
     This holds if the first mode with a block of several indices has contiguous blocks, and later modes have one block.
     """
@@ -215,7 +212,7 @@ def _is_sorted(modes: Sequence[Blocks]) -> bool:
 
 
 def _offsets(view: RowView, device: torch.device) -> torch.Tensor:
-    """Return where each row begins, in units."""
+    """Return the offset of each row, in units."""
     begins = torch.zeros((), dtype=torch.int64, device=device)
     for size, stride in zip(view.shape[: view.split], view.strides):
         begins = begins[..., None] + torch.arange(size, device=device) * (stride // view.unit)
@@ -223,7 +220,7 @@ def _offsets(view: RowView, device: torch.device) -> torch.Tensor:
 
 
 def _concatenated(modes: Sequence[Blocks]) -> Blocks:
-    """Return the blocks of one mode that has the indices of several modes, one after another."""
+    """Return the blocks of several modes as blocks of one mode, in sequence."""
     size, rank = sum(blocks.size for blocks in modes), sum(blocks.rank for blocks in modes)
     if all(blocks.contiguous for blocks in modes):
         leads = accumulate((blocks.size for blocks in modes), initial=0)
@@ -237,8 +234,8 @@ def _tables(modes: Sequence[Blocks], sizes: Sequence[NDArray[np.intp]]) -> tuple
 
     The first begins with four numbers per mode, from the last mode to the first: the rank, the position of its blocks
     in this array, the number of combinations of later modes, and whether its blocks are not contiguous. Two numbers per
-    block follow: its first index and its size. Indices in blocks that are not contiguous are listed in the second
-    array, sorted by block, and the first index is a position there.
+    block follow: its first index and its size. The second array lists the indices of blocks that are not contiguous,
+    sorted by block; the first index of such a block is a position there.
     """
     head, tail, orders = [], [], [np.zeros(1, np.int64)]
     position, listed, step = 4 * len(modes), 1, 1

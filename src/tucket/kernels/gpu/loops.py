@@ -1,17 +1,17 @@
 """Triton kernels over tensors in GPU memory.
 
-A tensor is a set of rows, as `layout.py` divides it. Row r begins at offsets[r], or at r * stride without offsets, both
-in units of `UNIT` entries; neighbours along a row are `step` entries apart. The list `rows` holds all rows, sorted by
-group: a group is a combination of blocks. Chunk c is rows[chunk_edges[c]:chunk_edges[c + 1]], all of one group. A
-program reads one chunk in a tile of N columns, R rows at a time. Sums are float64. No two programs write to the same
-place, so that results are the same each time.
+`layout.py` divides a tensor into rows. Row r begins at offsets[r], or at r * stride without offsets, both in units of
+`UNIT` entries; neighbours along a row are `step` entries apart. The list `rows` holds all rows, sorted by group, which
+is a combination of blocks. Chunk c is rows[chunk_edges[c]:chunk_edges[c + 1]], all of one group. A program reads one
+chunk in a tile of N columns, R rows at a time. Sums are float64. No two programs write to the same place, so results
+are reproducible.
 
 Arguments in capitals are constants of the compiled kernel:
 
 - INT64_COLUMNS, INT64_ROWS: whether columns, or rows, need 64-bit indices.
-- SUM_TYPE: what entries of a tile are added in: 0 for float64, 1 for int32, 2 for float32.
+- SUM_TYPE: type of the sums of a tile: 0 for float64, 1 for int32, 2 for float32.
 - MOMENTS: 0 for none, 1 for the sum of v log2(v / unit), 2 for the sum of v**2 too.
-- FAST_LOG2: whether to use NVIDIA's approximate instruction.
+- FAST_LOG2: whether to use the approximate instruction of NVIDIA GPUs.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ __all__ = [
 def sort_indices(indices, group_of, chunk_edges, chunks, tables, orders, D: tl.constexpr, C: tl.constexpr):
     """Write the indices of each chunk, and the group of each index.
 
-    An index here is a combination of indices of D modes, counted in C order. Those of a group are the product of the
-    indices in its blocks. `chunks` holds, for each chunk, where it begins within its group, and the group; `tables` and
-    `orders` come from `layout._tables`. C indices are written at a time.
+    An index here is a combination of indices of D modes, counted in C order. A group is the product of the indices in
+    its blocks. `chunks` holds the position of each chunk in its group, and the group; `tables` and `orders` come from
+    `layout._tables`. C indices are written at a time.
     """
     chunk = tl.program_id(0)
     first = tl.load(chunk_edges + chunk)
@@ -66,13 +66,13 @@ def sort_indices(indices, group_of, chunk_edges, chunks, tables, orders, D: tl.c
 
 @triton.jit
 def row_length(columns, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr):
-    """Return the number of columns, which is given in units."""
+    """Return the number of columns, given in units."""
     return (tl.cast(columns, tl.int64) if INT64_COLUMNS else columns) * UNIT
 
 
 @triton.jit
 def tile_columns(program, tiles, columns, N: tl.constexpr, INT64_COLUMNS: tl.constexpr):
-    """Return the tile of columns of a program, its columns, and which of these exist."""
+    """Return the tile of a program, its columns, and whether each column exists."""
     tile = program % tiles
     column = (tile.to(tl.int64) if INT64_COLUMNS else tile) * N + tl.arange(0, N)
     return tile, column, column < columns
@@ -80,10 +80,7 @@ def tile_columns(program, tiles, columns, N: tl.constexpr, INT64_COLUMNS: tl.con
 
 @triton.jit
 def piece_columns(program, pieces, piece_edges, sorted_columns, N: tl.constexpr):
-    """Return the piece of a block of columns of a program, its columns, and which of these exist.
-
-    Without `sorted_columns`, the columns of a piece are adjacent.
-    """
+    """Return the piece of a program, its columns (adjacent without `sorted_columns`), and whether each one exists."""
     piece = program % pieces
     place = tl.load(piece_edges + piece) + tl.arange(0, N)
     inside = place < tl.load(piece_edges + piece + 1)
@@ -104,13 +101,13 @@ def chunk_rows(chunk_edges, chunk, INT64_ROWS: tl.constexpr):
 
 @triton.jit
 def row_starts(row, there, offsets, stride, UNIT: tl.constexpr):
-    """Return where rows begin: a multiple of a unit, so that the compiler can load several entries at once."""
+    """Return the offsets of rows, as multiples of a unit, so that the compiler loads several entries at once."""
     return (row * stride if offsets is None else tl.load(offsets + row, mask=there, other=0)) * UNIT
 
 
 @triton.jit
 def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constexpr, UNIT: tl.constexpr):
-    """Load R rows of a tile; return their numbers, which of them exist, and the values."""
+    """Load R rows of a tile; return their numbers, whether each one exists, and the values."""
     places = first + tl.arange(0, R)
     there = places < last
     row = tl.load(rows + places, mask=there, other=0).to(tl.int64)
@@ -121,10 +118,9 @@ def load_rows(x, rows, offsets, first, last, cols, inside, stride, R: tl.constex
 
 @triton.jit
 def log2_of(values, FAST_LOG2: tl.constexpr):
-    """Return logarithms to base 2 of float32 numbers: some number for 0, and an inexact one below 2**-126.
+    """Return logarithms to base 2 of float32 numbers: any finite number for 0, and an inexact one below 2**-126.
 
-    Exponents are split off exactly. This leaves numbers from 2 to 4, where the error of NVIDIA's approximate
-    instruction averages to zero.
+    Exponents are split off exactly. For the rest, from 2 to 4, the error of the fast instruction averages to zero.
     """
     bits = values.to(tl.int32, bitcast=True)
     rest = ((bits & 0x7FFFFF) | 0x40000000).to(tl.float32, bitcast=True)
@@ -144,10 +140,9 @@ def sum_rows(
 ):  # fmt: skip
     """Sum a tile over the rows of its chunk, and over the columns for each row.
 
-    `buffer` holds, one after another: for each program the least entry if below 0, the headroom (a negative number or
-    NaN if sums may be too large), and the two moments; the sums of rows, shape (tiles, n_rows), unless these go to
-    `shared_row_sums`; and the sums of chunks, shape (chunks, columns). Tiles are piece_edges of blocks of columns if
-    `piece_edges` is given.
+    `buffer` holds in sequence: for each program the least entry if below 0, the headroom (negative or NaN if sums may
+    be too large), and the two moments; the sums of rows, shape (tiles, n_rows), unless these go to `shared_row_sums`;
+    and the sums of chunks, shape (chunks, columns). With `piece_edges`, tiles are pieces of blocks of columns.
     """
     program = tl.program_id(0)
     columns = row_length(columns, UNIT, INT64_COLUMNS)
@@ -196,7 +191,7 @@ def sum_rows(
                 squares += tl.sum(g * g, 0)
     tl.store(sums + chunk * columns + column, total, mask=inside)
     tl.store(buffer + program, tl.min(low, 0).to(tl.float64))
-    # entries are at most this sum, and row sums at most a multiple of it; it is NaN if an entry is
+    # entries are at most this sum, and row sums at most a multiple of it; NaN entries make it NaN
     tl.store(headroom + program, (1e35 if SUM_TYPE == 2 else 1e290) - tl.sum(total, 0))
     if MOMENTS:
         tl.store(moments + program, tl.sum(logs, 0))
@@ -226,7 +221,7 @@ def sum_pieces(
 ):  # fmt: skip
     """Sum the columns of each piece, in each row of a table; a piece has at most `longest` columns.
 
-    The columns of piece p are listed[ends[p]:ends[p + 1]] if there is a list, else ends[p] to ends[p + 1] - 1.
+    The columns of piece p are ends[p] to ends[p + 1] - 1, or with `listed` the entries at these positions.
     """
     program = tl.program_id(0).to(tl.int64)
     row = program // stripes
@@ -302,9 +297,9 @@ def write_rows(
     n_rows, columns, n_column_groups, stride, step, tiles,
     R: tl.constexpr, N: tl.constexpr, UNIT: tl.constexpr, INT64_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Write the model in the order of memory: the weight of each row, times its group's row of the table.
+    """Write the model in the order of memory: the weight of each row, times the row of its group in the table.
 
-    Without a table, which may be too large, that row is computed from the core.
+    Without a table, if it is too large, the row of the group is computed from the core.
     """
     program = tl.program_id(0)
     columns = row_length(columns, UNIT, INT64_COLUMNS)

@@ -1,4 +1,4 @@
-"""The passes over tensors in GPU memory: each reads or writes every entry once."""
+"""Passes over tensors in GPU memory: each reads or writes every entry once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tucket.kernels.gpu.sums import FLOAT32, FLOAT64, DeviceSums, choose_tile, s
 from tucket.kernels.sums import KL_RECHECK, Sums
 
 PIECE_ENTRIES = 1 << 33
-"""Entries that are read at a time at most, so that what is held beside them stays small: about a number per row."""
+"""Maximum entries that are read at a time, which bounds the memory beside them: about a number per row."""
 
 TINY_MEAN, HUGE_TOTAL = 2.0**-90, 2.0**127
 """Mean entry, with or without the unit, below which many entries may be too small for float32; and total in the unit
-from which an entry may be too large for it."""
+from which an entry may be too large."""
 
 
 def block_sums(
@@ -31,7 +31,7 @@ def block_sums(
     unit: float | None = None,
     workers: int = 1,  # noqa: ARG001
 ) -> Sums:
-    """Read the tensor once, for block sums and marginals, and for moments if given a unit."""
+    """Read the tensor once, for block sums and marginals, and with a unit for moments."""
     tensor = _view_bools_as_bytes(tensor)
     sum_type = sum_type_of(tensor.dtype)
     with on_device_of(tensor):
@@ -43,7 +43,7 @@ def block_sums(
 
 
 def piece_entries(tensor: torch.Tensor) -> int:
-    """Return how many entries are read at a time, so that sums of their rows have room beside the tensor."""
+    """Return how many entries to read at a time, so that sums of their rows fit in memory."""
     if tensor.numel() <= PASS_ROWS * (tensor.shape[-1] if tensor.is_contiguous() else 1):
         return PIECE_ENTRIES
     return min(PIECE_ENTRIES, PASS_ROWS * RowView.of(tensor.shape, tensor.stride()).columns)
@@ -100,12 +100,12 @@ def divergence(
 ) -> torch.Tensor:
     """Return four numbers on the device, without waiting for them.
 
-    These are the divergence of a tensor from a model, the least entry of the tensor if below 0, its total, and its
-    total in a unit near the mean entry of the model.
+    These are the divergence from a model, the least entry of the tensor if below 0, its total, and its total in a unit
+    near the mean entry of the model.
     """
     tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
-        # a unit near the entries keeps logarithms small, and so are their rounding errors
+        # a unit near the entries keeps logarithms and their rounding errors small
         size = torch.frexp(core.sum(dtype=torch.float64)).exponent - round(math.log2(tensor.numel()))
         inverse_unit = torch.exp2(-size.double().clamp(min=-1022)).reshape(1)
         layout = layout_of(tensor, partition)
@@ -122,10 +122,7 @@ def divergence(
 
 
 def project(tensor: torch.Tensor, partition: Partition) -> tuple[torch.Tensor, list[torch.Tensor], DeviceSums]:
-    """Return the core and weights of the projection and the sums they come from, on the device.
-
-    The host does not wait for any of them.
-    """
+    """Return the core and weights of the projection and the sums, on the device; the host does not wait for them."""
     tensor = _view_bools_as_bytes(tensor)
     with on_device_of(tensor):
         layout = layout_of(tensor, partition)
@@ -147,7 +144,7 @@ def core(tensor: torch.Tensor, partition: Partition) -> torch.Tensor | None:
 
 
 def _float64_scalar(value: float, device: torch.device) -> torch.Tensor:
-    """Return a float64 number for a kernel; Triton passes a Python float as float32."""
+    """Return a float64 number for a kernel; Triton would pass a Python float as float32."""
     return torch.full((1,), value, dtype=torch.float64, device=device)
 
 

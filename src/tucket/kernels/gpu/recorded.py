@@ -1,4 +1,4 @@
-"""Work that a GPU repeats often: recorded once as a CUDA graph, and replayed from then on."""
+"""Repeated work on a GPU, recorded once as a CUDA graph and then replayed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _recording = Lock()
 
 
 class Recorded:
-    """A function of arrays that never reads a value on the host: recorded at its second call, and then replayed.
+    """A function of arrays that reads no value on the host: recorded at the second call, and then replayed.
 
-    One call then starts hundreds of small kernels, so that the device does not wait for the host. If recording fails,
-    it is tried again at the fourth call, the eighth, and so on.
+    A replay starts hundreds of small kernels at once, so that the device does not wait for the host. If recording
+    fails, it is tried again at the fourth call, the eighth, and so on.
     """
 
     def __init__(self, work: Callable[..., Sequence[torch.Tensor]]) -> None:
@@ -30,16 +30,16 @@ class Recorded:
 
     @property
     def size(self) -> int:
-        """Entries of the arrays that the recording reads from."""
+        """Number of entries of the recorded inputs."""
         return sum(array.numel() for array in self.inputs)
 
     def __call__(self, *arrays: torch.Tensor) -> Sequence[torch.Tensor]:
-        """Do the work, by a replay if there is a recording."""
+        """Do the work, by a replay if possible."""
         self.calls += 1
         with on_device_of(arrays[0]):
             is_due = self.graph is None and self.calls > 1 and self.calls.bit_count() == 1
             if is_due and arrays[0].is_cuda:
-                with suppress(RuntimeError), _recording:  # such as too little memory: continue without
+                with suppress(RuntimeError), _recording:  # with too little memory, for instance, go on without it
                     self.graph = self._record(arrays)
             if self.graph is None:
                 return self.work(*arrays)
@@ -90,8 +90,8 @@ _streams = local()
 def _recording_stream(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
     """Return a stream to record on, and a memory pool that all recordings of a thread share.
 
-    Sharing is safe because each replay starts from inputs of its own, and its outputs are copied. An empty recording
-    keeps the pool alive; without it, every recording would leave some memory behind.
+    Sharing is safe because each replay has its own inputs, and its outputs are copied. An empty recording keeps the
+    pool alive; without it, every recording would leak memory.
     """
     streams = _streams.__dict__.setdefault("streams", {})
     if device not in streams:
@@ -105,7 +105,7 @@ def _recording_stream(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
 
 @contextmanager
 def _capturing(graph: torch.cuda.CUDAGraph, *pool: Any) -> Iterator[None]:
-    """Record the work of a block; garbage collection is off, since no device memory may be freed meanwhile."""
+    """Record the work of a block, without garbage collection, since no device memory may be freed meanwhile."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

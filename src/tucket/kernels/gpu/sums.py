@@ -1,10 +1,8 @@
 """One pass over a tensor in GPU memory: its block sums, marginals and moments.
 
-The tensor is read as rows, and rows with the same combination of blocks are a group: see `layout.py`. A program reads a
-chunk of rows of one group in a tile of columns, and writes the sum of these rows and the sum of each row. All results
-follow from these sums. If groups have few rows, a tile is instead a piece of one block of columns; the sums of rows are
-then a small tensor, which is summed in the same way. No two programs write to the same place, so that results are the
-same each time.
+A program reads a chunk of rows of one group in a tile of columns (see `layout.py`). It writes the sum of these rows and
+the sum of each row; all results follow from these sums. If groups have few rows, a tile is a piece of one block of
+columns instead; the sums of rows are then a small tensor, which is summed in the same way.
 """
 
 from __future__ import annotations
@@ -24,17 +22,17 @@ from tucket.kernels.gpu.loops import add_chunks, sum_pieces, sum_rows
 from tucket.kernels.sums import Moments, Sums
 
 FLOAT64, INT32, FLOAT32 = 0, 1, 2
-"""Types that the entries of a tile are added in. Sums of tiles are added in float64 in any case."""
+"""Types of the sums of a tile. Sums of tiles are added in float64 in any case."""
 
 HAS_FAST_LOG2 = torch.version.cuda is not None and isinstance(sum_rows, triton.JITFunction)
-"""Whether kernels are compiled for an NVIDIA GPU, and may use its instructions."""
+"""Whether kernels are compiled for an NVIDIA GPU and can use its instructions."""
 
 
 @lru_cache(maxsize=256)
 def choose_tile(columns: int, rows: int, best: tuple[int, int, int]) -> dict[str, int]:
-    """Return the rows R and columns N of a tile, and its number of warps, given the best ones for a large tensor.
+    """Return the rows R, columns N and warps of a tile, given the best ones for a large tensor.
 
-    A tile is as wide as the best one if this fits the columns well. Each thread has the same number of entries.
+    A tile is as wide as the best one if that fits the columns well. Each thread has the same number of entries.
     """
     high, most, warps = best
     fitting = (wide for wide in (2048, 1024, 512, 256, 128) if wide <= most and -columns % wide <= columns // 10)
@@ -45,7 +43,7 @@ def choose_tile(columns: int, rows: int, best: tuple[int, int, int]) -> dict[str
 
 
 UNALIGNED_TILE = 2, 1024, 2
-"""Rows, columns and warps of a tile with entries that are loaded one at a time, since rows begin anywhere."""
+"""Rows, columns and warps of a tile if rows are unaligned and entries are loaded one at a time."""
 
 
 @lru_cache(maxsize=256)
@@ -63,14 +61,14 @@ def _best_tile(dtype: torch.dtype, sum_type: int, view: RowView, moments: bool) 
 
 
 def sum_type_of(dtype: torch.dtype) -> int:
-    """Return the type that tiles of a tensor are added in, unless its precision turns out too low."""
+    """Return the type of the sums of a tile, which is enough unless precision turns out too low."""
     if dtype.is_floating_point and dtype.itemsize <= 4:
         return FLOAT32
     return INT32 if dtype.itemsize <= 2 else FLOAT64
 
 
 class AsyncScalars:
-    """A few numbers that are copied to the host without waiting for work that is queued on the device later."""
+    """A few numbers that are copied to the host without waiting for later work on the device."""
 
     def __init__(self, numbers: torch.Tensor) -> None:
         self.copy = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
@@ -87,9 +85,9 @@ class AsyncScalars:
 class DeviceSums:
     """The results of one pass over a tensor, still on the device.
 
-    `packed` is a float64 array of, one after another: the core and the marginals, in the order of memory; the least
+    `packed` is a float64 array that holds in sequence: the core and the marginals, in the order of memory; the least
     entry if below 0, and the headroom (negative or NaN if a sum may be too large); and the two moments, with logarithms
-    to base 2. `ends` is where each of these ends.
+    to base 2. `ends` has the end of each of these.
     """
 
     def __init__(
@@ -102,7 +100,7 @@ class DeviceSums:
         send_checks: bool = False,
     ) -> None:
         self.layout, self.has_moments, self.low_precision = layout, inverse_unit is not None, sum_type != FLOAT64
-        # the first launch comes first: the host prepares the rest meanwhile
+        # launch first: the host prepares the rest meanwhile
         sums = _sum_batch(tensor, layout, layout.batches[0], sum_type, inverse_unit, n_moments)
         split, n_core = layout.view.split, layout.rows.n_groups * layout.columns.n_groups
         sizes = [n_core, *layout.view.shape, 2, 2]
@@ -231,7 +229,7 @@ def sum_blocks(table: torch.Tensor, columns: GroupedIndices, into: torch.Tensor 
 def _sum_pieces(
     table: torch.Tensor, into: torch.Tensor, ends: torch.Tensor, longest: int, listed: torch.Tensor | None = None
 ) -> None:
-    """Sum the columns of each piece in every row of a table; without a list, those of a piece are adjacent."""
+    """Sum the columns of each piece in every row of a table; without a list, the columns of a piece are adjacent."""
     rows, columns = table.shape
     pieces = len(ends) - 1
     width = min(128, triton.next_power_of_2(longest))
@@ -243,7 +241,7 @@ def _sum_pieces(
 
 
 def _add_rows(values: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
-    """Sum a table over all modes but the last, which has as many entries as `into`."""
+    """Sum a table over all modes except the last, which has as many entries as `into`."""
     columns = len(into)
     before = values.numel() // columns
     if before == 1:
@@ -256,11 +254,8 @@ def _add_rows(values: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
 
 
 def _add_chunks(table: torch.Tensor, ends: Any, into: torch.Tensor, groups: int, columns: int, most: int) -> None:
-    """Sum the rows of each group of a table, at most `most` per group.
-
-    `ends` is an array as in `Batch`, or the number of rows if there is one group.
-    """
-    # many sums of few rows, or few of many
+    """Sum the rows of each group, at most `most`; `ends` is as in `Batch`, or the number of rows of one group."""
+    # many sums of few rows, or few sums of many rows
     highest, size, warps = (4, 512, 4) if groups * columns > 1 << 16 else (512, 4096, 8)
     high = min(highest, triton.next_power_of_2(most))
     stripes = -(-columns // (size // high))
@@ -270,7 +265,7 @@ def _add_chunks(table: torch.Tensor, ends: Any, into: torch.Tensor, groups: int,
 
 
 def _write_marginals(values: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-    """Sum a table over all modes but one, for each of its last modes; from the last mode, which is then summed away."""
+    """Sum a table over all modes but one, for each of its last modes, starting with the last one."""
     for marginal in reversed(into):
         _add_rows(values, marginal)
         if marginal is not into[0]:

@@ -44,7 +44,7 @@ class Segments(BlockStrategy):
         size, rank = unfolding.shape[0], blocks.rank
         if is_sparse(unfolding):  # seen through as many uniform blocks as can be held dense
             grid = Blocks.uniform(size, min(size, max(rank, DENSE_CELLS // unfolding.shape[1])))
-            return grid.compose(self.improve(add_rows(unfolding, grid), Blocks.uniform(grid.rank, rank), workers))
+            return grid._compose(self.improve(add_rows(unfolding, grid), Blocks.uniform(grid.rank, rank), workers))
         if unfolding.dtype != get_backend(unfolding).xp.float64:  # differences of running sums need all digits
             unfolding = to_host(unfolding).astype(np.float64)
         prefix = _running_sums(unfolding)
