@@ -21,11 +21,6 @@ from tucket.sources.dense import Array
 AXES = Axes(("photograph", "row", "column", "colour"), (("temple", "flower"), None, None, ("red", "green", "blue")))
 RANKS = ((2, 10, 15, 3), (2, 30, 45, 3), (2, 90, 135, 3), (2, 180, 270, 3))
 VARIANTS: Any = (("published", "random"), *(("projection", blocks) for blocks in ("random", "uniform", "segments")))
-    ("published", "random"),
-    ("projection", "random"),
-    ("projection", "uniform"),
-    ("projection", "segments"),
-)
 HEADINGS = ("rank", "variant", "blocks", "parameters", "compression", "rel. error", "KL / sum", "time")
 
 

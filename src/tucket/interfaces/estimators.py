@@ -16,7 +16,7 @@ except ImportError:
     raise ImportError("LTR needs scikit-learn; install it with: pip install 'tucket[sklearn]'") from None
 
 from tucket.base.axes import by_mode
-from tucket.base.checks import as_index, check_mode_rank, one_per_mode
+from tucket.base.checks import as_index, rank_per_mode
 from tucket.base.partition import Partition
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
@@ -163,13 +163,8 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return model
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        most = as_index(self.rank)
-        if most is not None:
-            if most < 1:
-                check_mode_rank(most, shape[1], 1)
-            return (None, *(min(most, size) for size in shape[1:]))
-        ranks = by_mode(self.rank, None, len(shape), None, "rank")
-        return (None,) * len(shape) if ranks is None else one_per_mode(ranks, shape, "rank")
+        ranks = rank_per_mode(by_mode(self.rank, None, len(shape), None, "rank"), shape)
+        return ranks if as_index(self.rank) is None else (None, *ranks[1:])
 
     def _weigh(self, marginals: list[NDArray[np.float64]]) -> Self:
         """Keep the marginals of the modes of a sample, over all samples, and compute the weights from them."""

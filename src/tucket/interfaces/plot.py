@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -277,7 +278,13 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
     x = get_backend(x).to_numpy(x)
     if x.shape != model.shape:
         raise ValueError(f"x has shape {x.shape}, but the model is of shape {model.shape}")
-    original, approximation = (np.asarray(each, np.float64) for each in _pick_slice(x, model, index))
+    image = image_modes(model.shape)
+    others = [k for k in range(x.ndim) if k not in image]
+    indices = [0] * len(others) if index is None else list(index)
+    if len(indices) != len(others):
+        raise ValueError(f"index: got {len(indices)} numbers; give {len(others)}, one for each of the modes {others}")
+    box = tuple(slice(None) if k in image else indices[others.index(k)] for k in range(x.ndim))
+    original, approximation = (np.asarray(each[box], np.float64) for each in (x, model))
     if axes is None:
         axes = _pyplot().subplots(1, 3, figsize=(9, 3.2), layout="constrained")[1]
     top = original.max() or 1.0
@@ -292,17 +299,6 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
         ax.set(xticks=[], yticks=[])
         ax.set_title(title, fontsize=10)
     return axes
-
-
-def _pick_slice(x: Any, model: Model, index: Sequence[int] | None) -> tuple[Any, Any]:
-    """Return a slice of the tensor and of the model."""
-    image = image_modes(model.shape)
-    others = [k for k in range(len(model.shape)) if k not in image]
-    indices = [0] * len(others) if index is None else list(index)
-    if len(indices) != len(others):
-        raise ValueError(f"index: got {len(indices)} numbers; give {len(others)}, one for each of the modes {others}")
-    box = tuple(slice(None) if k in image else indices[others.index(k)] for k in range(len(model.shape)))
-    return x[box], model[box]
 
 
 def image_modes(shape: Sequence[int]) -> list[int]:
@@ -355,19 +351,15 @@ def model(model: Model) -> Any:
     """
     model = model.to_numpy()
     count = len(model.shape)
-    pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]
-    modes = range(count) if isinstance(model, BlockTucker) else range(0)
-    total = len(modes) + len(pairs)
-    columns = min(total, 4)
-    rows = -(-total // columns)
+    plots = [partial(blocks, model, mode) for mode in range(count)] if isinstance(model, BlockTucker) else []
+    plots += [partial(core, model, (k, k + 1)) for k in range(min(count - 1, 2))] or [partial(core, model)]
+    columns = min(len(plots), 4)
+    rows = -(-len(plots) // columns)
     size = 4 * columns, 3.2 * rows
     figure, axes = _pyplot().subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    places = list(axes.ravel())
-    for mode, ax in zip(modes, places):
-        blocks(model, mode, ax=ax)  # type: ignore[arg-type]
-    for pair, ax in zip(pairs, places[len(modes) :]):
-        core(model, pair, ax=ax)
-    for ax in places[total:]:
+    for draw, ax in zip(plots, axes.flat):
+        draw(ax=ax)
+    for ax in axes.flat[len(plots) :]:
         ax.remove()
     return figure
 

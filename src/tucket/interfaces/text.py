@@ -17,9 +17,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
     widths = [max(map(len, column)) for column in zip(headings, *rows)]
     align = [str.ljust] * words + [str.rjust] * (len(widths) - words)
     lines = [headings, ["-" * width for width in widths], *rows]
-    return "\n".join(
-        "  ".join(put(cell, width) for put, cell, width in zip(align, row, widths)).rstrip() for row in lines
-    )
+    aligned = [[put(cell, width) for put, cell, width in zip(align, line, widths)] for line in lines]
+    return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
 def human_bytes(size: float) -> str:
