@@ -34,8 +34,7 @@ FUNCTIONS = EVERYWHERE | {
 }
 
 KNOWN_GAPS: set[str] = {
-    "geometry.Bingos", "geometry.Legendre", "geometry.MeanField", "geometry.mobius", "plot.core", "plot.errors",
-    "plot.information", "plot.model", "plot.slices",
+    ,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The information geometry of LTR: coordinates, bingos, projections and mean field, as functions to run.
 
-Every function takes NumPy arrays, anything that converts to them, or arrays of any library that follows the array API
-standard. Results are of the same library, on the same device.
+Every function takes arrays of NumPy or of a library that follows the array API standard, and returns arrays of the same
+library, on the same device.
 
 >>> import numpy as np
 >>> from tucket import geometry
@@ -11,15 +11,10 @@ True
 """
 
 from tucket.geometry.bingos import Bingos, bingo_indices, bingos
-from tucket.geometry.boltzmann import boltzmann
-from tucket.geometry.coordinates import eta, from_eta, from_theta, theta
-from tucket.geometry.geodesic import geodesic
+from tucket.geometry.coordinates import eta, from_eta, from_theta, geodesic, mobius, theta
 from tucket.geometry.legendre import Legendre, legendre
-from tucket.geometry.many_body import many_body
-from tucket.geometry.mean_field import MeanField, mean_field
-from tucket.geometry.mobius import mobius
-from tucket.geometry.one_body import one_body, one_body_eta, one_body_theta
-from tucket.geometry.projections import e_project, m_project
+from tucket.geometry.mean_field import MeanField, boltzmann, mean_field, one_body, one_body_eta, one_body_theta
+from tucket.geometry.projections import e_project, m_project, many_body
 
 __all__ = [
     "Bingos",

@@ -16,9 +16,9 @@ from tucket.geometry.coordinates import theta
 
 @dataclass(frozen=True, slots=True)
 class Bingos:
-    """The bingos of a tensor, and the bound that they put on its rank.
+    """The bingos of a tensor, and their bound on its rank.
 
-    Attributes
+    Parameters
     ----------
     rows : tuple of ndarray
         For each mode, the indices with a bingo: their slice is a multiple of the slice before.
@@ -50,11 +50,11 @@ def bingos(x: Any, tol: float = 1e-9) -> Bingos:
     Raises
     ------
     ValueError
-        If an entry is zero, negative or not finite.
+        If an entry is not positive, or not finite.
 
     See Also
     --------
-    bingo_indices : Where a partition asks for zeros.
+    bingo_indices : The zeros of a partition.
 
     Examples
     --------
@@ -72,13 +72,12 @@ def bingos(x: Any, tol: float = 1e-9) -> Bingos:
 def bingo_indices(partition: Partition) -> NDArray[np.bool]:
     """Mark the indices where a partition into contiguous blocks asks θ to be 0.
 
-    An index is marked if it lies inside a block of some mode, not at the start of the block, and is not 0 in all
-    other modes.
+    These are the indices that are not at the start of a block in some mode, and not 0 in all other modes.
 
     Parameters
     ----------
     partition : Partition
-        The blocks; those of each mode must be contiguous.
+        Contiguous blocks.
 
     Returns
     -------
@@ -96,10 +95,10 @@ def bingo_indices(partition: Partition) -> NDArray[np.bool]:
 
     Examples
     --------
-    >>> bingo_indices(Partition.from_starts((3, 2), [[0, 2], [0, 1]]))
-    array([[False, False],
-           [False,  True],
-           [False, False]])
+    >>> bingo_indices(Partition.from_starts((3, 2), [[0, 2], [0, 1]])).astype(int)
+    array([[0, 0],
+           [0, 1],
+           [0, 0]])
     """
     check_partition(partition)
     indices = np.indices(partition.shape)

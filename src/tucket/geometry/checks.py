@@ -50,14 +50,9 @@ def _check(tensor: Any, good: Any, name: str, rule: str) -> Dense:
             raise
         raise get_backend(bad).explain_traced(tensor, name) from None
     if found:
-        where = first_index(bad)
+        where = array_api.first_index(bad)
         raise ValueError(f"{name}{list(where)} is {number_at(tensor, where)}; {rule}")
     return tensor
-
-
-def first_index(marked: Any) -> tuple[int, ...]:
-    """Return the index of the first true entry."""
-    return array_api.first_index(marked)
 
 
 def number_at(tensor: Any, index: tuple[int, ...]) -> float:
@@ -70,7 +65,7 @@ def refuse_traced(tensor: Any, name: str = "x") -> Any:
     backend = get_backend(tensor)
     if backend.is_traced(tensor):
         raise backend.explain_traced(tensor, name)
-    return get_backend(tensor).detach(tensor)
+    return backend.detach(tensor)
 
 
 def in_unit(tensor: Any) -> tuple[Dense, float]:

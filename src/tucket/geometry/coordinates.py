@@ -11,26 +11,20 @@ from 0 here and from 1 in the paper.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tucket.backends import get_namespace
-from tucket.geometry.checks import (
-    Dense,
-    check_positive,
-    check_real,
-    explain_total,
-    first_index,
-    number_at,
-    precision,
-)
+from tucket.backends import check_same_backend, get_namespace
+from tucket.base.checks import check_shape_match
+from tucket.geometry.checks import Dense, check_positive, check_real, explain_total, in_unit, number_at, precision
+from tucket.kernels.array_api import first_index
 
 
 def theta(x: Any) -> Dense:
-    r"""Return the natural parameters θ of a positive tensor.
-
-    θ is the logarithm of the tensor, differenced along every mode.
+    """Return the natural parameters θ of a positive tensor: its logarithm, differenced along every mode.
 
     Parameters
     ----------
@@ -45,12 +39,11 @@ def theta(x: Any) -> Dense:
     Raises
     ------
     ValueError
-        If an entry is zero, negative or not finite.
+        If an entry is not positive, or not finite.
 
     See Also
     --------
     from_theta : The inverse.
-    eta : The expectation parameters.
 
     Examples
     --------
@@ -105,9 +98,7 @@ def from_theta(parameters: Any) -> Dense:
 
 
 def eta(x: Any) -> Dense:
-    """Return the expectation parameters η of a non-negative tensor.
-
-    Entry i of η is the sum of all entries of the tensor with an index of at least i in every mode.
+    """Return the expectation parameters η of a non-negative tensor: sums over all indices from each one on.
 
     Parameters
     ----------
@@ -127,7 +118,6 @@ def eta(x: Any) -> Dense:
     See Also
     --------
     from_eta : The inverse.
-    theta : The natural parameters.
 
     Examples
     --------
@@ -165,7 +155,6 @@ def from_eta(parameters: Any) -> Dense:
     See Also
     --------
     eta : The inverse.
-    mobius : The Möbius function as a matrix.
 
     Examples
     --------
@@ -183,6 +172,94 @@ def from_eta(parameters: Any) -> Dense:
             f"eta: entry {where} of the tensor would be {number_at(tensor, where):.4g}; no tensor has these sums"
         )
     return xp.maximum(tensor, xp.zeros_like(tensor))
+
+
+def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    r"""Return the Möbius function μ of the indices of a tensor, as a matrix over its flat indices.
+
+    With it, :math:`P = \mu \eta` and :math:`\theta = \mu^T \log P`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the tensor.
+
+    Returns
+    -------
+    ndarray of float64
+        A square matrix with one row per entry of the tensor.
+
+    Raises
+    ------
+    ValueError
+        If a size is negative.
+
+    See Also
+    --------
+    from_eta : The same inversion without the matrix.
+
+    Examples
+    --------
+    >>> mobius((3,))
+    array([[ 1., -1.,  0.],
+           [ 0.,  1., -1.],
+           [ 0.,  0.,  1.]])
+    """
+    # the order is that of every mode, so μ is the product of the μ of the modes
+    found = np.eye(1)
+    for size in shape:
+        found = np.kron(found, np.eye(size) - np.eye(size, k=1))
+    return found + 0.0  # no negative zeros
+
+
+def geodesic(p: Any, q: Any, t: float, kind: Literal["m", "e"] = "m") -> Dense:
+    """Return the point at `t` on the line from `p` (t = 0) to `q` (t = 1), straight in either coordinate system.
+
+    Parameters
+    ----------
+    p, q : array_like
+        Positive tensors of the same shape, library and device.
+    t : float
+        Place on the line. Values outside [0, 1] extrapolate.
+    kind : {"m", "e"}, optional
+        "m" is straight in η, a mixture; "e" is straight in θ, and interpolates the total geometrically.
+
+    Returns
+    -------
+    array
+        The tensor at `t`.
+
+    Raises
+    ------
+    ValueError
+        If the tensors do not match, an entry is not positive, or the m-geodesic has no positive tensor at `t`.
+
+    See Also
+    --------
+    theta, eta : The coordinates.
+
+    Examples
+    --------
+    >>> geodesic([0.2, 0.8], [0.8, 0.2], 0.5, "e")
+    array([0.5, 0.5])
+    """
+    check_same_backend(p, q, "p", "q")
+    first, second = check_positive(p, "p"), check_positive(q, "q")
+    check_shape_match(second, tuple(first.shape), "p", "q")
+    xp = get_namespace(first)
+    if kind == "m":
+        point = first * (1 - t) + second * t
+        if bool(xp.min(point) <= 0):
+            raise ValueError(
+                f"t: got {t}, where the m-geodesic has left the positive tensors; give one nearer to [0, 1]"
+            )
+        return point
+    if kind != "e":
+        raise ValueError(f"kind: unknown {kind!r}; give 'm' or 'e'")
+    totals = [xp.log(xp.sum(scaled)) + math.log(unit) for scaled, unit in map(in_unit, (first, second))]
+    logs = (xp.log(first) - totals[0]) * (1 - t) + (xp.log(second) - totals[1]) * t
+    point = xp.exp(logs - xp.max(logs))
+    return point / xp.sum(point) * xp.exp(totals[0] * (1 - t) + totals[1] * t)
 
 
 def sums_above(values: Any) -> Dense:

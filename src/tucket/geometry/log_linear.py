@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket.backends import Backend, get_backend, get_namespace
-from tucket.base.checks import one_per_mode
 from tucket.base.partition import Partition
 from tucket.geometry.bingos import bingo_indices
 from tucket.geometry.checks import Dense, check_positive, refuse_traced, shares, to_host
@@ -49,31 +48,22 @@ def prepare(x: Any, basis: Basis) -> tuple[Dense, float, LogLinear]:
 def free_indices(basis: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:
     """Return the indices with a free θ, one per row, without the first index of all."""
     if isinstance(basis, Partition):
-        _check_basis_shape("partition", basis.shape, shape)
-        marked = ~bingo_indices(basis)
+        name, marked = "partition", ~bingo_indices(basis)
     else:
-        given = to_host(basis)
-        if given.dtype == bool:
-            _check_basis_shape("basis", given.shape, shape)
-            marked = given.copy()
-        else:
-            marked = _mark(given.reshape(-1, len(shape)) if given.size else [], shape)
+        name, given = "basis", to_host(basis)
+        marked = given.copy() if given.dtype == bool else _mark(given, shape)
+    if marked.shape != shape:
+        raise ValueError(f"x has shape {shape}, but the {name} is of shape {marked.shape}")
     marked.flat[0] = False
     return np.argwhere(marked)
 
 
-def _check_basis_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if given != shape:
-        raise ValueError(f"x has shape {shape}, but the {name} is of shape {given}")
-
-
-def _mark(indices: Any, shape: tuple[int, ...]) -> NDArray[np.bool]:
-    marked = np.zeros(shape, bool)
-    for index in indices:
-        place = one_per_mode(index, shape, "basis")
-        if not all(0 <= i < size for i, size in zip(place, shape)):
-            raise ValueError(f"basis: index {tuple(map(int, place))} is outside of shape {shape}")
-        marked[tuple(int(i) for i in place)] = True
+def _mark(basis: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.bool]:
+    marked, indices = np.zeros(shape, bool), basis.reshape(-1, len(shape)).astype(np.intp)
+    outside = ((indices < 0) | (indices >= shape)).any(axis=1)
+    if outside.any():
+        raise ValueError(f"basis: index {tuple(indices[outside][0].tolist())} is outside of shape {shape}")
+    marked[tuple(indices.T)] = True
     return marked
 
 

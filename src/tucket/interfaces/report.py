@@ -29,7 +29,7 @@ from tucket.sources.dense import SMALL_BYTES, Array
 __all__ = ["make_report", "write_report"]
 
 CORE_ENTRIES = 1 << 17
-"""Maximum number of core entries in the page, which reads all of them at each move of the slider."""
+"""Maximum number of core entries in the page, which reads them all at each move of the slider."""
 
 IMAGE_PIXELS = 256
 """Maximum number of pixels along a side of an image in the page."""
@@ -42,9 +42,7 @@ LISTED_INDICES = 40
 
 
 def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, title: str | None = None) -> None:
-    """Write a page about a model: its blocks, its core, and all coarser models by a slider.
-
-    The page holds all it needs, so it opens without a network. Its file is complete or absent, never half written.
+    """Write a page about a model, which opens offline: its blocks, its core, and all coarser models by a slider.
 
     Parameters
     ----------
@@ -53,18 +51,14 @@ def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, titl
     model : BlockTucker
         A model made by `tucket.ltr`.
     data : array or source, optional
-        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+        The tensor, to show the errors of the model, and the originals of images.
     title : str, optional
-        Title of the page; by default one with the shape of the tensor.
+        Title of the page; by default from the shape of the tensor.
 
     Raises
     ------
-    TypeError
-        If the model has no blocks.
-    ValueError
-        If the data and the model differ in shape.
-    OSError
-        If the file cannot be written.
+    TypeError, ValueError
+        If the model has no blocks, or the data have another shape.
 
     See Also
     --------
@@ -91,9 +85,9 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     model : BlockTucker
         A model made by `tucket.ltr`.
     data : array or source, optional
-        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+        The tensor, to show the errors of the model, and the originals of images.
     title : str, optional
-        Title of the page; by default one with the shape of the tensor.
+        Title of the page; by default from the shape of the tensor.
 
     Returns
     -------
@@ -102,10 +96,8 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
 
     Raises
     ------
-    TypeError
-        If the model has no blocks.
-    ValueError
-        If the data and the model differ in shape.
+    TypeError, ValueError
+        If the model has no blocks, or the data have another shape.
 
     See Also
     --------
