@@ -44,9 +44,7 @@ KNOWN_GAPS: set[str] = {
     "Partition.replace", "Partition.uniform", "Partition.within", "Progress", "Source.chunks",
     "Source.load_if_small", "Source.reduce", "Statistics", "Statistics.append", "Statistics.coarsen",
     "Statistics.load", "Statistics.project", "Statistics.save", "Stream.filling", "Stream.of",
-    "Tucker.dense_factors", "best_rank1", "collect",
-    "information_curve", "lra_sntd", "plot.core",
-    "plot.errors", "plot.information", "plot.model", "plot.slices",
+    "Tucker.dense_factors", "best_rank1", "collect", "information_curve", "lra_sntd",
 }  # fmt: skip
 
 

@@ -73,6 +73,15 @@ def test_samples_may_have_a_rank(images: NDArray[np.float64]) -> None:
     assert model.transform(images).shape == (1797, 16)
 
 
+def test_rank_by_mode(images: NDArray[np.float64]) -> None:
+    model = tk.LTR({1: 4}).fit(images)
+    assert model.partition_.rank == (4, 8)
+    np.testing.assert_array_equal(model.transform(images), tk.LTR((None, 4, None)).fit_transform(images))
+    assert set(tk.LTR({0: 10, -1: 4}).fit(images).labels_) == set(range(10))
+    with pytest.raises(IndexError, match="rank: mode 3 is out of range for 3 modes"):
+        tk.LTR({3: 4}).fit(images)
+
+
 def test_partial_fit_adds_data(images: NDArray[np.float64]) -> None:
     parts = tk.LTR((None, 4, 3), blocks="uniform")
     for part in np.array_split(images, 7):

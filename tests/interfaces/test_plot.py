@@ -69,6 +69,9 @@ def test_errors(x: Any) -> None:
     assert [line.get_ydata()[0] for line in ax.lines] == [entry.kl for entry in entries]
     fit = tk.ntd(x, 2)
     assert len(plot.errors(fit).lines[0].get_xdata()) == len(fit.trace)
+    for wrong, kind in ((tk.ltr(x, 2), "BlockTucker"), (3, "int"), ([3], "list")):
+        with pytest.raises(TypeError, match=f"takes a Fit or the entries of compare; got a {kind}"):
+            plot.errors(wrong)  # type: ignore[arg-type]
 
 
 def test_slices() -> None:

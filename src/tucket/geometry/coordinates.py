@@ -12,7 +12,6 @@ from 0 here and from 1 in the paper.
 from __future__ import annotations
 
 import math
-from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -206,8 +205,10 @@ def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
            [ 0.,  1., -1.],
            [ 0.,  0.,  1.]])
     """
-    # indices are ordered mode by mode, so μ is the product of the μ of each mode
-    found: NDArray[np.float64] = reduce(np.kron, [np.eye(size) - np.eye(size, k=1) for size in shape], np.eye(1))
+    # the order is that of every mode, so μ is the product of the μ of the modes
+    found: NDArray[Any] = np.eye(1)
+    for size in shape:
+        found = np.kron(found, np.eye(size) - np.eye(size, k=1))
     return found + 0.0  # no negative zeros
 
 

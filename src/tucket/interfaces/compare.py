@@ -34,7 +34,7 @@ def compare(x: NDArray[Any], rank: Sequence[int], *, workers: int | None = None,
     x = check_values(as_tensor(x))
     total = float(x.sum(dtype=np.float64)) or 1.0
     ltr(x[(slice(0, 2),) * x.ndim], 1)  # so that the first method does not pay for imports
-    for method, fit in methods(x, rank, workers, rng):
+    for method, fit in _methods(x, rank, workers, rng):
         began = time.perf_counter()
         try:
             found = fit()
@@ -43,16 +43,13 @@ def compare(x: NDArray[Any], rank: Sequence[int], *, workers: int | None = None,
                 raise
             continue  # TensorLy fails on some tensors, for instance at a singular matrix
         seconds = time.perf_counter() - began
-        model = found if isinstance(found, Model) else _clip(*found)
-        yield Entry(method, seconds, model.n_parameters, model.relative_error(x), model.kl(x) / total)
+        if not isinstance(found, Model):
+            core, factors = found
+            found = Tucker(np.maximum(core, 0), [np.maximum(factor, 0) for factor in factors])  # clips rounding errors
+        yield Entry(method, seconds, found.n_parameters, found.relative_error(x), found.kl(x) / total)
 
 
-def _clip(core: Any, factors: Any) -> Tucker:
-    """Return a TensorLy result as a model, without negative numbers that rounding may leave."""
-    return Tucker(np.maximum(core, 0), [np.maximum(factor, 0) for factor in factors])
-
-
-def methods(
+def _methods(
     x: NDArray[Any], rank: Sequence[int], workers: int | None, rng: int
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the name of each method, and a function that runs it."""

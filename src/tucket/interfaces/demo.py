@@ -20,7 +20,7 @@ from tucket.sources.dense import Array
 
 AXES = Axes(("photograph", "row", "column", "colour"), (("temple", "flower"), None, None, ("red", "green", "blue")))
 RANKS = ((2, 10, 15, 3), (2, 30, 45, 3), (2, 90, 135, 3), (2, 180, 270, 3))
-WAYS: Any = (("published", "random"), ("projection", "random"), ("projection", "uniform"), ("projection", "segments"))
+VARIANTS: Any = (("published", "random"), *(("projection", blocks) for blocks in ("random", "uniform", "segments")))
 HEADINGS = ("rank", "variant", "blocks", "parameters", "compression", "rel. error", "KL / sum", "time")
 
 
@@ -32,9 +32,9 @@ def run(picture: Path) -> None:
     x = np.stack(import_optional("sklearn.datasets", "demo", "the demo").load_sample_images().images)
     print(f"Two photographs as one tensor ({', '.join(AXES.names)}) of shape {x.shape}\n")
     ltr(x, RANKS[0], blocks="segments")  # so that the first row does not pay for imports
-    models: dict[Any, Any] = {}  # of each rank and variant, with the last blocks that WAYS gives to the variant
+    models: dict[Any, Any] = {}  # of each rank and variant, with the last blocks that VARIANTS gives it
     rows = []
-    for rank, (variant, blocks) in product(RANKS, WAYS):
+    for rank, (variant, blocks) in product(RANKS, VARIANTS):
         began = time.perf_counter()
         models[rank, variant] = model = ltr(Array(x, AXES), rank, blocks=blocks, variant=variant, rng=0)
         seconds, error, kl = time.perf_counter() - began, model.relative_error(x), model.kl(x) / x.sum(dtype=float)
@@ -43,14 +43,14 @@ def run(picture: Path) -> None:
         rows.append((format_sizes(rank), variant, blocks, *sizes, *quality))
     print(table(HEADINGS, rows, words=3))
     picture.parent.mkdir(parents=True, exist_ok=True)
-    draw(x, models, picture)
+    _draw(x, models, picture)
     print(f"\nOriginals and approximations side by side: {picture.resolve()}")
     page = picture.with_suffix(".html")
     write_report(page, models[RANKS[2], "projection"], x, title="Two photographs")
     print(f"A page about one of the models, to open in a browser: {page.resolve()}")
 
 
-def draw(x: NDArray[Any], models: dict[Any, Any], picture: Path) -> None:
+def _draw(x: NDArray[Any], models: dict[Any, Any], picture: Path) -> None:
     """Draw one line per photograph and variant: the original, then one approximation per rank."""
     from matplotlib.figure import Figure
 
@@ -63,6 +63,6 @@ def draw(x: NDArray[Any], models: dict[Any, Any], picture: Path) -> None:
             ax.imshow(np.clip(images[photograph] / 255, 0, 1))
             ax.set_title(title, fontsize=10)
             ax.set(xticks=[], yticks=[])
-        axes[0].set_ylabel(f"{variant}: {dict(WAYS)[variant]} blocks", fontsize=10)
+        axes[0].set_ylabel(f"{variant}: {dict(VARIANTS)[variant]} blocks", fontsize=10)
     with replacing(picture) as temporary:
         figure.savefig(temporary, dpi=90, format="png")

@@ -15,10 +15,12 @@ try:
 except ImportError:
     raise ImportError("LTR needs scikit-learn; install it with: pip install 'tucket[sklearn]'") from None
 
-from tucket.base.checks import as_index, check_mode_rank, one_per_mode
+from tucket.base.axes import by_mode
+from tucket.base.checks import as_index, rank_per_mode
 from tucket.base.partition import Partition
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
+from tucket.models.metrics import kl
 from tucket.projection.ltr import ltr
 
 
@@ -32,16 +34,16 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
 
     Parameters
     ----------
-    rank : int, or sequence of int or None with one per mode, default 8
-        Number of blocks of each mode. The first mode is that of the samples; None keeps a mode at its size. An int
-        holds for all modes but the samples, and a mode of smaller size keeps its size. A rank of the samples groups
-        similar samples while the search looks for the other blocks: see `labels_`.
+    rank : int, sequence of int or None, or dict, default 8
+        Number of blocks of each mode. Give one per mode, with the samples as mode 0, or a dict from mode number to
+        rank; None keeps a mode whole, and so does leaving it out of the dict. An int is the rank of all modes but the
+        samples, or their size where that is smaller. A rank of the samples groups similar samples: see `labels_`.
     blocks : {"clusters", "segments", "uniform", "random"}, or one per mode, default "clusters"
         How to cut the modes: see `tucket.ltr`.
     max_sweeps : int, default 50
         Maximum number of sweeps of the search for blocks.
     random_state : int or RandomState, optional
-        Seed of random blocks and of the starts of the search. Without one, the search always takes the same starts.
+        Seed of random blocks and of the starts of the search; fixed by default.
     workers : int, optional
         Maximum number of threads; by default one per processor.
 
@@ -52,9 +54,9 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     weights_ : list of arrays
         For each mode of a sample, the share of each index in its block.
     labels_ : array of int
-        Block of each sample in `fit`. Without a rank of the samples, each sample is a block.
+        Block of each sample in `fit`; without a rank of the samples, each has its own.
     n_features_in_ : int
-        Size of the second mode of `X`, by the convention of scikit-learn.
+        Size of the second mode of `X`.
     sample_shape_ : tuple of int
         Shape of a sample.
 
@@ -66,11 +68,9 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     --------
     >>> from sklearn.datasets import load_digits
     >>> images = load_digits().images
-    >>> model = LTR(rank=(None, 4, 3))
-    >>> model.fit_transform(images).shape
+    >>> model = LTR(rank=(None, 4, 3)).fit(images)
+    >>> model.transform(images).shape
     (1797, 12)
-    >>> model.inverse_transform(model.transform(images[:2])).shape
-    (2, 8, 8)
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         Parameters
         ----------
         X : array of shape (n_samples, ...)
-            Samples: non-negative arrays of any number of modes.
+            Non-negative samples.
         y : object, optional
             Ignored.
 
@@ -102,22 +102,17 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         -------
         LTR
             The estimator.
-
-        Raises
-        ------
-        ValueError
-            If an entry is negative or not finite, or a rank does not fit.
         """
         self._learn(self._check(X, reset=True))
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> NDArray[np.float64]:  # noqa: ARG002, N803
-        """Learn blocks and weights, and return the features; often cheaper than `fit` and then `transform`.
+        """Learn blocks and weights, and return the features.
 
         Parameters
         ----------
         X : array of shape (n_samples, ...)
-            Samples.
+            Non-negative samples.
         y : object, optional
             Ignored.
 
@@ -138,7 +133,7 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         Parameters
         ----------
         X : array of shape (n_samples, ...)
-            Samples.
+            Non-negative samples.
         y : object, optional
             Ignored.
 
@@ -168,12 +163,8 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         return model
 
     def _ranks(self, shape: tuple[int, ...]) -> tuple[Any, ...]:
-        most = as_index(self.rank)
-        if most is not None:
-            if most < 1:
-                check_mode_rank(most, shape[1], 1)
-            return (None, *(min(most, size) for size in shape[1:]))
-        return one_per_mode(self.rank, shape, "rank") if self.rank is not None else (None,) * len(shape)
+        ranks = rank_per_mode(by_mode(self.rank, None, len(shape), None, "rank"), shape)
+        return ranks if as_index(self.rank) is None else (None, *ranks[1:])
 
     def _weigh(self, marginals: list[NDArray[np.float64]]) -> Self:
         """Keep the marginals of the modes of a sample, over all samples, and compute the weights from them."""
@@ -236,18 +227,15 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
         Parameters
         ----------
         X : array of shape (n_samples, ...)
-            Samples.
+            Non-negative samples.
         y : object, optional
             Ignored.
 
         Returns
         -------
         float
-            At most 0. Minus infinity if an index with weight 0 has mass: an index that had none in `fit`, in a block
-            that had some.
+            At most 0; minus infinity if an index with weight 0 has mass.
         """
-        from tucket.models.metrics import kl
-
         check_is_fitted(self, "partition_")
         samples = self._check(X, reset=False)
         total = float(samples.sum(dtype=np.float64))

@@ -1,11 +1,9 @@
-"""Plots of models: blocks, cores, information, errors and slices.
-
-The colours are the palette of Okabe and Ito, and cividis: both work for people with any colour vision.
-"""
+"""Plots of models: blocks, cores, information, errors and slices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,11 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["blocks", "core", "errors", "information", "model", "slices"]
 
+# the palette of Okabe and Ito: like cividis, it works for people with any colour vision
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
 MARKERS = "osD^vPX*"
 
 MAX_BARS = 600
-"""Maximum number of bars in the plot of a marginal: about one per pixel of a small figure."""
+"""Maximum number of bars of a marginal: about one per pixel of a small figure."""
 
 MAX_EDGES = 100
 """Maximum number of white lines between blocks: more would hide the bars."""
@@ -52,7 +51,7 @@ def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib.axes.Axes
-        What the plot is drawn on.
+        The axes with the plot.
 
     Raises
     ------
@@ -67,8 +66,7 @@ def blocks(model: BlockTucker, mode: int | str = 0, *, ax: Any = None) -> Any:
     --------
     >>> import tucket as tk
     >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
-    >>> ax = blocks(tk.ltr(x, 2), mode=1)
-    >>> ax.get_title()
+    >>> blocks(tk.ltr(x, 2), mode=1).get_title()
     '2 blocks of 10 indices'
     """
     model = with_blocks(model)
@@ -107,20 +105,23 @@ def core(model: Model, modes: tuple[int | str, int | str] = (0, 1), *, ax: Any =
     Returns
     -------
     matplotlib.axes.Axes
-        What the plot is drawn on.
+        The axes with the plot.
 
     Raises
     ------
     ValueError
         If both modes are the same.
 
+    See Also
+    --------
+    model : The blocks and the core.
+
     Examples
     --------
     >>> import tucket as tk
     >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
-    >>> core(tk.ltr(x, 2)).images[0].get_array().data
-    array([[180.,  20.],
-           [ 20., 180.]])
+    >>> core(tk.ltr(x, 2)).get_title()
+    'core, 2 x 2'
     """
     model = model.to_numpy()
     count = len(model.shape)
@@ -152,15 +153,23 @@ def information(curve: InformationCurve, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib.axes.Axes
-        What the plot is drawn on.
+        The axes with the plot.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+
+    See Also
+    --------
+    tucket.information_curve : Computes the curve.
 
     Examples
     --------
     >>> import tucket as tk
     >>> x = np.kron([[9, 1], [1, 9]], np.ones((4, 5)))  # two groups of rows and of columns
-    >>> ax = information(tk.information_curve(x))
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['all modes', 'mode 0 alone', 'mode 1 alone', 'knee: (2, 2)']
+    >>> information(tk.information_curve(x)).get_legend().get_texts()[-1].get_text()
+    'knee: (2, 2)'
     """
     ax = _new_axes() if ax is None else ax
     names = mode_names(curve.axes, len(curve.modes))
@@ -190,7 +199,16 @@ def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", a
     Returns
     -------
     matplotlib.axes.Axes
-        What the plot is drawn on.
+        The axes with the plot.
+
+    Raises
+    ------
+    TypeError
+        If the results are of another kind.
+
+    See Also
+    --------
+    tucket.ntd : Returns a Fit.
 
     Examples
     --------
@@ -199,13 +217,18 @@ def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", a
     >>> errors(fit).get_ylabel()
     'loss'
     """
-    ax = _new_axes() if ax is None else ax
+    from tucket.interfaces.compare import Entry
+
     trace = getattr(results, "trace", None)
+    entries = [] if trace is not None else list(results) if isinstance(results, Iterable) else [results]
+    if not all(isinstance(entry, Entry) for entry in entries):
+        raise TypeError(f"takes a Fit or the entries of compare; got a {type(results).__name__}")
+    ax = _new_axes() if ax is None else ax
     if trace is not None:
         ax.plot([step.seconds for step in trace], [step.loss for step in trace], ".-", color=COLOURS[0])
         ax.set(xscale="log", xlabel="seconds", ylabel="loss")
     else:
-        for entry, colour, marker in zip(results, COLOURS * 9, MARKERS * 9):
+        for entry, colour, marker in zip(entries, COLOURS * 9, MARKERS * 9):
             ax.plot(entry.seconds, getattr(entry, measure), marker, color=colour, label=entry.method, markersize=8)
         names = {"relative_error": "relative error", "kl": "KL / sum"}
         ax.set(xscale="log", xlabel="seconds", ylabel=names.get(measure, measure))
@@ -217,8 +240,7 @@ def errors(results: Iterable[Entry] | Fit, *, measure: str = "relative_error", a
 def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: Any = None) -> Any:
     """Plot a slice of a tensor of images, its approximation, and the residual, side by side.
 
-    The image has the two neighbouring modes of most similar size, and as colour the mode after them if it has three or
-    four indices.
+    An image has the two neighbouring modes of most similar size, and a mode of 3 or 4 after them as its colours.
 
     Parameters
     ----------
@@ -234,27 +256,35 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
     Returns
     -------
     sequence of matplotlib.axes.Axes
-        What the images are drawn on.
+        The axes with the three images.
 
     Raises
     ------
     ValueError
-        If `x` and the model differ in shape, or `index` in length.
+        If `x` and the model differ in shape, or `index` has another length.
+
+    See Also
+    --------
+    tucket.report.write_report : A page with many slices.
 
     Examples
     --------
     >>> import tucket as tk
-    >>> row, column = np.mgrid[0:20, 0:30]
-    >>> images = [np.hypot(row - 10, column - at) for at in (5, 15, 25)]  # a cone that moves
-    >>> axes = slices(images, tk.ltr(images, 3), [2])
-    >>> [ax.get_title() for ax in axes]
+    >>> images = np.kron(np.eye(3)[:, :, None], np.ones((4, 8, 16)))  # a bar that moves
+    >>> [ax.get_title() for ax in slices(images, tk.ltr(images, 3), [2])]
     ['original', 'approximation', 'residual']
     """
     model = model.to_numpy()
     x = get_backend(x).to_numpy(x)
     if x.shape != model.shape:
         raise ValueError(f"x has shape {x.shape}, but the model is of shape {model.shape}")
-    original, approximation = (np.asarray(each, np.float64) for each in _pick_slice(x, model, index))
+    image = image_modes(model.shape)
+    others = [k for k in range(x.ndim) if k not in image]
+    indices = [0] * len(others) if index is None else list(index)
+    if len(indices) != len(others):
+        raise ValueError(f"index: got {len(indices)} numbers; give {len(others)}, one for each of the modes {others}")
+    box = tuple(slice(None) if k in image else indices[others.index(k)] for k in range(x.ndim))
+    original, approximation = (np.asarray(each[box], np.float64) for each in (x, model))
     if axes is None:
         axes = _pyplot().subplots(1, 3, figsize=(9, 3.2), layout="constrained")[1]
     top = original.max() or 1.0
@@ -271,22 +301,9 @@ def slices(x: Any, model: Model, index: Sequence[int] | None = None, *, axes: An
     return axes
 
 
-def _pick_slice(x: Any, model: Model, index: Sequence[int] | None) -> tuple[Any, Any]:
-    """Return a slice of the tensor and of the model."""
-    image = image_modes(model.shape)
-    others = [k for k in range(len(model.shape)) if k not in image]
-    indices = [0] * len(others) if index is None else list(index)
-    if len(indices) != len(others):
-        raise ValueError(f"index: got {len(indices)} numbers; give {len(others)}, one for each of the modes {others}")
-    box = tuple(slice(None) if k in image else indices[others.index(k)] for k in range(len(model.shape)))
-    return x[box], model[box]
-
-
 def image_modes(shape: Sequence[int]) -> list[int]:
     """Return the modes of an image: the neighbours of most similar size, and a mode of 3 or 4 after them as colour.
 
-    Examples
-    --------
     >>> image_modes((9, 9, 512, 512, 3)), image_modes((92, 112, 400))
     ([2, 3, 4], [0, 1])
     """
@@ -316,10 +333,14 @@ def model(model: Model) -> Any:
     matplotlib.figure.Figure
         The new figure.
 
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+
     See Also
     --------
-    blocks : The blocks of one mode.
-    core : The core.
+    blocks, core : The parts alone.
 
     Examples
     --------
@@ -330,19 +351,15 @@ def model(model: Model) -> Any:
     """
     model = model.to_numpy()
     count = len(model.shape)
-    pairs = [(k, k + 1) for k in range(min(count - 1, 2))] or [(0, 0)]
-    modes = range(count) if isinstance(model, BlockTucker) else range(0)
-    total = len(modes) + len(pairs)
-    columns = min(total, 4)
-    rows = -(-total // columns)
+    plots = [partial(blocks, model, mode) for mode in range(count)] if isinstance(model, BlockTucker) else []
+    plots += [partial(core, model, (k, k + 1)) for k in range(min(count - 1, 2))] or [partial(core, model)]
+    columns = min(len(plots), 4)
+    rows = -(-len(plots) // columns)
     size = 4 * columns, 3.2 * rows
     figure, axes = _pyplot().subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    places = list(axes.ravel())
-    for mode, ax in zip(modes, places):
-        blocks(model, mode, ax=ax)  # type: ignore[arg-type]
-    for pair, ax in zip(pairs, places[len(modes) :]):
-        core(model, pair, ax=ax)
-    for ax in places[total:]:
+    for draw, ax in zip(plots, axes.flat):
+        draw(ax=ax)
+    for ax in axes.flat[len(plots) :]:
         ax.remove()
     return figure
 

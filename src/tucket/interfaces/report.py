@@ -21,7 +21,6 @@ from tucket.interfaces.plot import image_modes, with_blocks
 from tucket.interfaces.text import format_sizes, human_bytes
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
-from tucket.models.model import Model
 from tucket.projection.information_curve import information_curve
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import SMALL_BYTES, Array
@@ -29,7 +28,7 @@ from tucket.sources.dense import SMALL_BYTES, Array
 __all__ = ["make_report", "write_report"]
 
 CORE_ENTRIES = 1 << 17
-"""Maximum number of core entries in the page, which reads all of them at each move of the slider."""
+"""Maximum number of core entries in the page, which reads them all at each move of the slider."""
 
 IMAGE_PIXELS = 256
 """Maximum number of pixels along a side of an image in the page."""
@@ -42,9 +41,7 @@ LISTED_INDICES = 40
 
 
 def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, title: str | None = None) -> None:
-    """Write a page about a model: its blocks, its core, and all coarser models by a slider.
-
-    The page holds all it needs, so it opens without a network. Its file is complete or absent, never half written.
+    """Write a page about a model, which opens offline: its blocks, its core, and all coarser models by a slider.
 
     Parameters
     ----------
@@ -53,18 +50,14 @@ def write_report(path: str | Path, model: BlockTucker, data: Any = None, *, titl
     model : BlockTucker
         A model made by `tucket.ltr`.
     data : array or source, optional
-        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+        The tensor, to show the errors of the model, and the originals of images.
     title : str, optional
-        Title of the page; by default one with the shape of the tensor.
+        Title of the page; by default from the shape of the tensor.
 
     Raises
     ------
-    TypeError
-        If the model has no blocks.
-    ValueError
-        If the data and the model differ in shape.
-    OSError
-        If the file cannot be written.
+    TypeError, ValueError
+        If the model has no blocks, or the data have another shape.
 
     See Also
     --------
@@ -91,9 +84,9 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     model : BlockTucker
         A model made by `tucket.ltr`.
     data : array or source, optional
-        The tensor. With it, the page shows the errors of the model, and the original images of a tensor of images.
+        The tensor, to show the errors of the model, and the originals of images.
     title : str, optional
-        Title of the page; by default one with the shape of the tensor.
+        Title of the page; by default from the shape of the tensor.
 
     Returns
     -------
@@ -102,10 +95,8 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
 
     Raises
     ------
-    TypeError
-        If the model has no blocks.
-    ValueError
-        If the data and the model differ in shape.
+    TypeError, ValueError
+        If the model has no blocks, or the data have another shape.
 
     See Also
     --------
@@ -120,13 +111,21 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     """
     model = with_blocks(model)
     source = None if data is None else as_source(data, shape=model.shape).load_if_small()
-    divergence, errors = None, {}
+    divergence, errors, entries = None, {}, int(np.prod(model.shape, dtype=np.float64))
     if source is not None:
         divergence = model.kl(source) / (float(model.core.sum()) or 1.0)
         errors = {"KL / sum": divergence, "relative error": model.relative_error(source)}
     page = {
         "title": title or f"A model of a {format_sizes(model.shape)} tensor",
-        "facts": _facts(model),
+        "facts": {
+            "shape": format_sizes(model.shape),
+            "rank": format_sizes(model.rank),
+            "parameters": f"{model.n_parameters:,}",
+            "entries of the tensor": f"{entries:,}",
+            "compression": f"{entries / model.n_parameters:,.1f} x",
+            "size of the model": human_bytes(model.n_parameters * model.dtype.itemsize),
+            "sum": f"{float(model.core.sum()):,.6g}",
+        },
         "errors": errors,
         "modes": _modes(model),
         **_numbers(model),
@@ -137,19 +136,6 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     template = files("tucket.interfaces").joinpath("report.html").read_text(encoding="utf-8")
     # a label that contains </script> must not end the script
     return template.replace("/*PAGE*/null", json.dumps(page).replace("<", "\\u003c"))
-
-
-def _facts(model: Model) -> dict[str, str]:
-    entries = int(np.prod(model.shape, dtype=np.float64))
-    return {
-        "shape": format_sizes(model.shape),
-        "rank": format_sizes(model.rank),
-        "parameters": f"{model.n_parameters:,}",
-        "entries of the tensor": f"{entries:,}",
-        "compression": f"{entries / model.n_parameters:,.1f} x",
-        "size of the model": human_bytes(model.n_parameters * model.dtype.itemsize),
-        "sum": f"{float(model.core.sum()):,.6g}",
-    }
 
 
 def _numbers(model: BlockTucker) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
     """Align cells in columns: the first `words` columns to the left, the others, numbers, to the right.
 
-    Examples
-    --------
     >>> print(table(("name", "size"), [("a", "10"), ("long", "9")]))
     name  size
     ----  ----
@@ -17,21 +15,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1
     long     9
     """
     widths = [max(map(len, column)) for column in zip(headings, *rows)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if place < words else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths))
-        )
-        for row in (headings, ["-" * width for width in widths], *rows)
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    align = [str.ljust] * words + [str.rjust] * (len(widths) - words)
+    lines = [headings, ["-" * width for width in widths], *rows]
+    aligned = [[put(cell, width) for put, cell, width in zip(align, line, widths)] for line in lines]
+    return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
 def human_bytes(size: float) -> str:
     """Format a number of bytes.
 
-    Examples
-    --------
     >>> human_bytes(640), human_bytes(2_500_000)
     ('640 B', '2.5 MB')
     """
@@ -43,11 +35,5 @@ def human_bytes(size: float) -> str:
 
 
 def format_sizes(sizes: Sequence[int]) -> str:
-    """Format a shape or a rank.
-
-    Examples
-    --------
-    >>> format_sizes((92, 112, 400))
-    '92 x 112 x 400'
-    """
+    """Format a shape or a rank, as in 92 x 112 x 400."""
     return " x ".join(map(str, sizes))

@@ -1,13 +1,65 @@
-"""The command line: `program` runs it, the other files hold the commands and what they share."""
+"""The command line: how the program starts and ends; its commands are in `fit` and `commands`."""
 
-from tucket.interfaces.cli.explore import compare, demo, ranks
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tucket.interfaces.cli.commands import collect, compare, demo, expand, info, merge, ranks, report
 from tucket.interfaces.cli.fit import fit, reduce
-from tucket.interfaces.cli.models import expand, info, report
 from tucket.interfaces.cli.options import spread_options
-from tucket.interfaces.cli.program import app, main
-from tucket.interfaces.cli.statistics import collect, merge
 
-__all__ = ["app", "main"]
+app = typer.Typer(
+    name="tucket",
+    help="Turn non-negative tensors into small non-negative Tucker models.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+INTERRUPTED = 130
+"""Exit status of a program that Ctrl-C stopped, by convention."""
+
+USER_ERRORS = (ArithmeticError, ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""What the package raises with a message that helps: the user sees one line instead of a traceback."""
+
+
+def main() -> None:
+    """Run the program; on an error, print one line and exit with status 1."""
+    try:
+        app()
+    except USER_ERRORS as error:
+        if "--debug" in sys.argv:
+            raise
+        print(f"tucket: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except (KeyboardInterrupt, SystemExit) as stop:
+        code = getattr(stop, "code", INTERRUPTED)
+        if code == INTERRUPTED:
+            print("tucket: interrupted; no incomplete file is left", file=sys.stderr)
+        raise SystemExit(code) from None
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and exit, if the user asked for it."""
+    if wanted:
+        from tucket import __version__
+
+        print(f"tucket {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Turn non-negative tensors into small non-negative Tucker models."""
+
 
 for command in (fit, reduce, info, expand, report, ranks, compare, collect, merge, demo):
     app.command()(spread_options(command))

@@ -51,7 +51,7 @@ class LtrOptions:
         """Return the model, and what to print about the fit."""
         from tucket import ltr
 
-        options = given(self)
+        options = _given(self)
         if self.blocks and "," in self.blocks:
             options["blocks"] = tuple(self.blocks.split(","))
         has_criterion = self.retain is not None or self.max_parameters is not None
@@ -92,7 +92,7 @@ class NtdOptions:
         """Return the model, and what to print about the fit."""
         from tucket import load, ntd
 
-        options = given(self)
+        options = _given(self)
         has_model = self.init is not None and Path(self.init).is_file()
         if has_model:
             options["init"] = load(options["init"])
@@ -122,7 +122,7 @@ def fit(
 ) -> None:
     """Fit a small model to a tensor, and save it."""
     is_ltr = method == Method.ltr
-    if unused := given(ntd if is_ltr else ltr):
+    if unused := _given(ntd if is_ltr else ltr):
         hint = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
         other = Method.ntd if is_ltr else Method.ltr
         raise typer.BadParameter(f"only --method {other} has it; leave it out", param_hint=hint)
@@ -136,7 +136,7 @@ def reduce(
     save_fit(data, rank, output, ltr, reading, run)
 
 
-def given(options: LtrOptions | NtdOptions) -> dict[str, Any]:
+def _given(options: LtrOptions | NtdOptions) -> dict[str, Any]:
     """Return the options that the user gave."""
     return {name: value for name, value in vars(options).items() if value is not None}
 
