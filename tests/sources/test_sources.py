@@ -546,7 +546,8 @@ def test_labelled_arrays() -> None:
 
 def test_a_labelled_array_in_a_file_is_read_in_boxes(tmp_path: Path) -> None:
     """Fails if the private attributes of xarray change that say whether an array has been loaded."""
-    import xarray as xr
+    xr = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
 
     xr.DataArray(X, dims=list("abc"), name="v").to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "x.nc", engine="h5netcdf") as data:

@@ -1,7 +1,7 @@
 """The information geometry of LTR: coordinates, bingos, projections and mean field, as functions to run.
 
 Every function takes arrays of NumPy or of a library that follows the array API standard, and returns arrays of the same
-library, on the same device.
+library, on the same device. Functions that iterate raise a TypeError for arrays that require a gradient.
 
 >>> import numpy as np
 >>> from tucket import geometry

@@ -206,7 +206,7 @@ def mobius(shape: tuple[int, ...]) -> NDArray[np.float64]:
            [ 0.,  0.,  1.]])
     """
     # the order is that of every mode, so μ is the product of the μ of the modes
-    found = np.eye(1)
+    found: NDArray[Any] = np.eye(1)
     for size in shape:
         found = np.kron(found, np.eye(size) - np.eye(size, k=1))
     return found + 0.0  # no negative zeros

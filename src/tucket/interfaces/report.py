@@ -21,7 +21,6 @@ from tucket.interfaces.plot import image_modes, with_blocks
 from tucket.interfaces.text import format_sizes, human_bytes
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import collect
-from tucket.models.model import Model
 from tucket.projection.information_curve import information_curve
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import SMALL_BYTES, Array
@@ -112,13 +111,21 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     """
     model = with_blocks(model)
     source = None if data is None else as_source(data, shape=model.shape).load_if_small()
-    divergence, errors = None, {}
+    divergence, errors, entries = None, {}, int(np.prod(model.shape, dtype=np.float64))
     if source is not None:
         divergence = model.kl(source) / (float(model.core.sum()) or 1.0)
         errors = {"KL / sum": divergence, "relative error": model.relative_error(source)}
     page = {
         "title": title or f"A model of a {format_sizes(model.shape)} tensor",
-        "facts": _facts(model),
+        "facts": {
+            "shape": format_sizes(model.shape),
+            "rank": format_sizes(model.rank),
+            "parameters": f"{model.n_parameters:,}",
+            "entries of the tensor": f"{entries:,}",
+            "compression": f"{entries / model.n_parameters:,.1f} x",
+            "size of the model": human_bytes(model.n_parameters * model.dtype.itemsize),
+            "sum": f"{float(model.core.sum()):,.6g}",
+        },
         "errors": errors,
         "modes": _modes(model),
         **_numbers(model),
@@ -129,19 +136,6 @@ def make_report(model: BlockTucker, data: Any = None, *, title: str | None = Non
     template = files("tucket.interfaces").joinpath("report.html").read_text(encoding="utf-8")
     # a label that contains </script> must not end the script
     return template.replace("/*PAGE*/null", json.dumps(page).replace("<", "\\u003c"))
-
-
-def _facts(model: Model) -> dict[str, str]:
-    entries = int(np.prod(model.shape, dtype=np.float64))
-    return {
-        "shape": format_sizes(model.shape),
-        "rank": format_sizes(model.rank),
-        "parameters": f"{model.n_parameters:,}",
-        "entries of the tensor": f"{entries:,}",
-        "compression": f"{entries / model.n_parameters:,.1f} x",
-        "size of the model": human_bytes(model.n_parameters * model.dtype.itemsize),
-        "sum": f"{float(model.core.sum()):,.6g}",
-    }
 
 
 def _numbers(model: BlockTucker) -> dict[str, Any]:
