@@ -64,7 +64,7 @@ class Array(Source):
     ) -> None:
         self.array, self.shape, self.axes = array, tuple(array.shape), axes
         self.backend, self.given, self.is_traced = backend, array if given is None else given, is_traced
-        self.nbytes = int(getattr(array, "nbytes", 8 * self.size))
+        self.nbytes = int(array.nbytes) if hasattr(array, "nbytes") else 8 * self.size
         # one piece, unless the array is so large that sums of its rows would fill a device
         pieces = None if is_traced else kernels.kernels_for(array).piece_entries
         self.boxes = [whole(self.shape)] if pieces is None else list(slabs(self.shape, pieces(array)))
