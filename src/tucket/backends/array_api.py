@@ -52,15 +52,14 @@ class ArrayApi(Backend):
         cuda = cuda_view(array)
         return array if cuda is None else cuda
 
-    def from_native(self, array: Any) -> Any:
-        """Return a torch tensor on a GPU as an array of this library, not copied; any other array as it is."""
+    def from_native(self, array: Any, *, copy: bool = True) -> Any:
+        """Return a torch tensor on a GPU as an array of this library; any other array as it is."""
         if not type(array).__module__.startswith("torch") or self.xp.__name__.endswith("torch"):
             return array
         from torch import cuda
 
         with cuda.device(array.device):  # torch hands tensors out only on the current device
-            # in memory of its own, since not every library takes an array that begins anywhere
-            return self.xp.from_dlpack(array.clone())
+            return self.xp.from_dlpack(array.clone() if copy else array)
 
     def host_view(self, array: Any) -> NDArray[Any] | None:
         """Return an array that lies in the memory of the host as a NumPy array; None for any other.

@@ -75,8 +75,11 @@ class Backend(ABC):
         """Return the array as the fastest kernels read it, not copied: as a NumPy array or torch tensor if possible."""
         return array
 
-    def from_native(self, array: Any) -> Any:
-        """Return what kernels made of a native array as an array of this library."""
+    def from_native(self, array: Any, *, copy: bool = True) -> Any:  # noqa: ARG002
+        """Return what kernels made of a native array as an array of this library.
+
+        Not every library takes an array that begins anywhere in memory: without `copy` it must have memory of its own.
+        """
         return array
 
     def is_traced(self, array: Any) -> bool:  # noqa: ARG002

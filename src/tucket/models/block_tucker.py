@@ -312,7 +312,7 @@ class BlockTucker(Model):
         kernels.write(out, core, self.partition, weights)
         if not isinstance(self.core, torch.Tensor):
             torch.cuda.current_stream(out.device).synchronize()  # or the parts might be gone before they are read
-        return backend.from_native(out)
+        return backend.from_native(out, copy=False)
 
     def _part(self, box: Box) -> Self:
         inside, blocks = self.partition._within(box)
