@@ -159,6 +159,14 @@ WAYS: list[Way] = [
 ]  # fmt: skip
 
 
+def test_a_search_over_sparse_unfoldings_reports_its_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "DENSE_CELLS", 0)
+    x = np.random.default_rng(0).poisson(0.5, (9, 8, 7)).astype(float)
+    steps: list[tk.Step] = []
+    model = tk.ltr(tk.from_entries(np.nonzero(x), x[np.nonzero(x)], x.shape), 3, callback=steps.append)
+    assert min(step.loss for step in steps) == pytest.approx(model.kl(x), rel=1e-9)
+
+
 def assert_same(ours: tk.Statistics, x: NDArray[Any], partition: tk.Partition) -> None:
     dense = tk.collect(x, partition, moments=True)
     assert ours.partition == partition

@@ -80,7 +80,7 @@ def _threads(workers: int, tensor: Any) -> int:
     return min(workers, 1 + int(getattr(tensor, "nbytes", 0)) // THREAD_BYTES)
 
 
-def block_sums(tensor: Any, partition: Partition, workers: int = 1, unit: float | None = None) -> Sums:
+def block_sums(tensor: Any, partition: Partition, unit: float | None = None, workers: int = 1) -> Sums:
     """Read the tensor once, for block sums and marginals.
 
     With a unit, a power of two, also for moments: the sums of v log(v / unit) and v**2 over all entries v.
@@ -92,19 +92,19 @@ def entry_sums(
     coords: Sequence[NDArray[Any]],
     values: NDArray[Any],
     partition: Partition,
-    workers: int = 1,
     unit: float | None = None,
+    workers: int = 1,
 ) -> Sums:
     """Read the entries of a sparse tensor once, as `block_sums` does; for moments, no index may occur twice."""
     from tucket.kernels import sparse
 
     # each thread has its own sums, which must be added in the end
     share = max(THREAD_ENTRIES, math.prod(partition.rank) + sum(partition.shape))
-    return sparse.entry_sums(coords, values, partition, min(workers, 1 + len(values) // share), unit)
+    return sparse.entry_sums(coords, values, partition, unit, min(workers, 1 + len(values) // share))
 
 
 def residual(
-    tensor: Any, core: Any, partition: Partition, weights: Sequence[Any], workers: int = 1, scale: float = 1.0
+    tensor: Any, core: Any, partition: Partition, weights: Sequence[Any], scale: float = 1.0, workers: int = 1
 ) -> tuple[float, float, bool] | None:
     """Return the sums of squares of tensor - model and tensor, divided by a scale, and whether an entry is negative.
 

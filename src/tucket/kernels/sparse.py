@@ -25,7 +25,7 @@ Add = Callable[..., None]
 
 
 def entry_sums(
-    coords: Sequence[NDArray[Any]], values: NDArray[Any], partition: Partition, workers: int, unit: float | None
+    coords: Sequence[NDArray[Any]], values: NDArray[Any], partition: Partition, unit: float | None, workers: int
 ) -> Sums:
     """Return block sums, marginals and moments; each worker sums a share of the entries."""
     shape, rank = partition.shape, partition.rank

@@ -292,7 +292,7 @@ class BlockTucker(Model):
     def _residual(self, chunk: Chunk, scale: float, workers: int) -> tuple[float, float, bool]:
         if scale == 1.0 or get_backend(chunk.array) is not NUMPY:
             part = self._part(chunk.box)
-            found = kernels.residual(chunk.array, part.core, part.partition, part.weights, workers, scale)
+            found = kernels.residual(chunk.array, part.core, part.partition, part.weights, scale, workers)
             if found is not None:
                 return found
         return Model._residual(self, chunk, scale, workers)

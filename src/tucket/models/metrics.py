@@ -143,7 +143,7 @@ def total_correlation(p: Any) -> float:
 def _of_large(tensor: Any) -> float:
     """Return the total correlation of a large tensor, in one pass."""
     unit = measures.power_of_two(array_api.largest(tensor))
-    sums = kernels.block_sums(tensor, Partition.uniform(tuple(tensor.shape), 1), 1, unit)
+    sums = kernels.block_sums(tensor, Partition.uniform(tuple(tensor.shape), 1), unit)
     if sums.has_negative or not is_finite(sums) or sums.moments is None:
         raise explain_values(tensor, "p")
     total = float(sums.core.sum())

@@ -24,7 +24,6 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.kernels import kernels_for
 from tucket.kernels.algebra import unfold
-from tucket.kernels.sums import Sums
 from tucket.models.statistics import Statistics
 from tucket.projection.strategies import BlockStrategy, Segments
 from tucket.projection.unfolding import Unfolding, kept_by
@@ -163,18 +162,20 @@ class Search:
 
     def _cores(self, cuts: Sequence[Partition]) -> list[Any]:
         """Return the block sums under several partitions; those of a tensor on a GPU stay there."""
-        if not cuts:
-            return []
         asks = self.run.callback is not None and self.whole is None
+        if not (cuts or asks):
+            return []
         if isinstance(self.source, Array) and not asks and self.run.progress is None and self.source.n_chunks == 1:
             core_on_device = kernels_for(self.source.array).core
             cores = [core_on_device(self.source.array, cut) for cut in cuts] if core_on_device else [None]
             if all(core is not None for core in cores):
                 return cores
-        sums = block_sums(self.source, cuts, self.run, 1.0 if asks else None)
+        read = cuts or [Partition.uniform(self.source.shape, 1)]
+        sums = block_sums(self.source, read, self.run, 1.0 if asks else None)
         if asks:
-            self.whole = _statistics(sums[0], cuts[0])
-        return [each.core for each in sums]
+            found = sums[0]
+            self.whole = Statistics(read[0], found.core, found.marginals, found.moments, found.kernel)
+        return [each.core for each in sums[: len(cuts)]]
 
 
 @dataclass
@@ -200,7 +201,3 @@ def _work(partition: Partition, strategies: Sequence[BlockStrategy]) -> int:
         for blocks, strategy in zip(partition.modes, strategies)
         if strategy.searches
     )
-
-
-def _statistics(sums: Sums, partition: Partition) -> Statistics:
-    return Statistics(partition, sums.core, sums.marginals, sums.moments, sums.kernel)

@@ -77,13 +77,13 @@ class BlockSums:
 
     def _place(self, chunk: Chunk | Entries, cut: Partition, workers: int) -> Placed:
         if isinstance(chunk, Entries):
-            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, workers, self.unit)
+            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.unit, workers)
             return Placed(sums, whole(cut.shape), whole(cut.rank))
         if tuple(chunk.array.shape) == cut.shape:
-            sums = kernels.block_sums(chunk.array, cut, workers, self.unit)
+            sums = kernels.block_sums(chunk.array, cut, self.unit, workers)
             return Placed(sums, chunk.box, whole(cut.rank))
         inside, blocks = cut._within(chunk.box)
-        sums = kernels.block_sums(chunk.array, inside, workers, self.unit)
+        sums = kernels.block_sums(chunk.array, inside, self.unit, workers)
         seen = [index.ravel() for index in blocks]
         region = tuple(slice(int(these[0]), int(these[-1]) + 1) for these in seen)
         if shape_of(region) != sums.core.shape:
