@@ -17,7 +17,7 @@ LAYOUTS = ("C", "Fortran", "transposed", "strided", "reversed", "read-only")
 
 
 def shapes(min_dims: int = 1, max_dims: int = 5) -> st.SearchStrategy[tuple[int, ...]]:
-    sides = {1: 12, 2: 8, 3: 5, 4: 4, 5: 3}
+    sides = {1: 12, 2: 8, 3: 5, 4: 4, 5: 3, 6: 2}
     return st.integers(min_dims, max_dims).flatmap(
         lambda ndim: hnp.array_shapes(min_dims=ndim, max_dims=ndim, min_side=1, max_side=sides[ndim])
     )

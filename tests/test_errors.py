@@ -571,9 +571,21 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ),
     (
         "sparse",
-        lambda: tk.ntd(scipy.sparse.eye_array(3).tocsr(), 2),
+        lambda: tk.lra_sntd(scipy.sparse.eye_array(3).tocsr(), 2),
         TypeError,
-        "x is a csr_array, and this needs an array in memory; reduce x by tucket.ltr",
+        "x is a csr_array, and this needs an array in memory; read it as one, as with tucket.open(...).to_numpy()",
+    ),
+    (
+        "stream read once",
+        lambda: tk.ntd(iter([X, X]), 2),
+        TypeError,
+        "x is a stream that can be read only once, and this reads it several times; give a Stream of something",
+    ),
+    (
+        "dense array too large",
+        lambda: tk.from_entries(([1], [2]), [3.0], (10**7, 10**7)).to_numpy(),
+        ValueError,
+        "<Sparse of a tensor of shape (10000000, 10000000) with 1 entries> as a dense array would take 800,000.0 GB",
     ),
     ("array that fails", lambda: tk.ltr(Failing(), 2), ValueError, "x cannot be read as an array: disk gone"),
     (

@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import oracles
+import tucket as tk
 from strategies import tensors
-from tucket.decomposition.data import DenseData
+from tucket.base.run import Run
+from tucket.decomposition.data import Data, DenseData, data_of, load_for_passes
 from tucket.decomposition.data import dense as pieces
+from tucket.decomposition.data import entries as entries_module
 from tucket.decomposition.losses.kl import Divergence
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
+from tucket.kernels import entries as sorted_module
 from tucket.kernels.algebra import to_mixture
+from tucket.sources import chunked
+from tucket.sources.chunked import Chunked
+from tucket.sources.dense import Array
 
 Model = tuple[NDArray[np.float64], list[NDArray[np.float64]]]
 
@@ -32,6 +39,10 @@ def _pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Cut even the small tensors of these tests into pieces."""
     for name, size in zip(("PIECE_ENTRIES", "HELD_SUMS", "THREAD_ENTRIES"), request.param):
         monkeypatch.setattr(pieces, name, size)
+    monkeypatch.setattr(chunked, "BOX_BYTES", request.param[1])
+    monkeypatch.setattr(entries_module, "HELD_ENTRIES", request.param[1])
+    monkeypatch.setattr(sorted_module, "PIECE_ENTRIES", request.param[0])
+    monkeypatch.setattr(sorted_module, "THREAD_ENTRIES", request.param[2])
 
 
 @st.composite
@@ -46,15 +57,35 @@ def models(draw: st.DrawFn, shape: tuple[int, ...], zeros: bool = True) -> Model
 
 
 @st.composite
-def problems(draw: st.DrawFn, zeros: bool = True) -> tuple[NDArray[Any], DenseData, Model]:
-    x = draw(tensors(max_dims=4))
+def problems(draw: st.DrawFn, zeros: bool = True) -> tuple[NDArray[Any], Data, Model]:
+    x = draw(tensors(max_dims=6))
     scale = draw(st.sampled_from([1.0, 0.25]))
-    return x.astype(np.float64) * scale, DenseData(x, scale, draw(st.integers(1, 3))), draw(models(x.shape, zeros))
+    return x.astype(np.float64) * scale, draw(readings(x, scale)), draw(models(x.shape, zeros))
+
+
+@st.composite
+def readings(draw: st.DrawFn, x: NDArray[Any], scale: float) -> Data:
+    """The data of a tensor in memory, of its entries, or of chunks of any size."""
+    run = Run(draw(st.integers(1, 3)))
+    match draw(st.sampled_from(["dense", "entries", "entries", "chunks"])):
+        case "dense":
+            return data_of(Array(x), scale, run)
+        case "chunks":
+            return data_of(Chunked(x, [draw(st.integers(1, size)) for size in x.shape]), scale, run)
+    at = np.flatnonzero(x) if draw(st.booleans()) else np.arange(x.size)
+    values = x.astype(np.float64).ravel()[at]
+    if draw(st.booleans()):  # some entries twice, which are to be added
+        again = at[:: draw(st.integers(1, 3))]
+        at = np.concatenate([at, again])
+        values = x.astype(np.float64).ravel()[at] / np.where(np.isin(at, again), 2, 1)
+    order = np.array(draw(st.permutations(range(len(at)))), np.intp) if len(at) < 50 else np.argsort(-at)
+    coords = np.unravel_index(at[order], x.shape)
+    return data_of(load_for_passes(tk.from_entries(coords, values[order], x.shape)), scale, run)
 
 
 @settings(max_examples=40)
 @given(problems(), st.data())
-def test_contraction(problem: tuple[NDArray[Any], DenseData, Model], choice: st.DataObject) -> None:
+def test_contraction(problem: tuple[NDArray[Any], Data, Model], choice: st.DataObject) -> None:
     x, data, (_, factors) = problem
     modes = choice.draw(st.sets(st.integers(0, x.ndim - 1)))
     expected = x
@@ -63,7 +94,19 @@ def test_contraction(problem: tuple[NDArray[Any], DenseData, Model], choice: st.
     np.testing.assert_allclose(data.contract({mode: factors[mode] for mode in modes}), expected, atol=1e-9)
     mode = choice.draw(st.integers(0, x.ndim - 1))
     rows = np.moveaxis(x, mode, 0).reshape(x.shape[mode], -1)
-    np.testing.assert_allclose(data.gram(mode), rows @ rows.T, atol=1e-6)
+    if isinstance(data, DenseData):
+        np.testing.assert_allclose(data.gram(mode), rows @ rows.T, atol=1e-6)
+    others = {k: factor for k, factor in enumerate(factors) if k != mode}
+    found = list(data.contract_to(mode, others))
+    joined = np.concatenate([part for _, part in found], mode)
+    assert [(some.start, some.stop) for some, _ in found] == list(
+        itertools.pairwise([0, *itertools.accumulate(part.shape[mode] for _, part in found)])
+    )
+    np.testing.assert_allclose(joined, data.contract(others), atol=1e-9)
+    if data.is_in_memory and x.any():
+        vectors = data.singular_vectors(mode, 1)
+        largest = np.linalg.norm(rows, 2)
+        assert np.linalg.norm(vectors[:, 0] @ rows) == pytest.approx(largest, rel=1e-6)
     metric = [factor[:, 0] for factor in factors]
     weights = oracles.expand(np.ones((1,) * x.ndim), [vector[:, None] for vector in metric])
     assert data.square_sum(metric) == pytest.approx(float(np.square(x * weights).sum()), rel=1e-9, abs=1e-9)
@@ -71,7 +114,7 @@ def test_contraction(problem: tuple[NDArray[Any], DenseData, Model], choice: st.
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_slopes_are_derivatives(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
+def test_slopes_are_derivatives(problem: tuple[NDArray[Any], Data, Model]) -> None:
     x, data, (core, factors) = problem
     q = oracles.expand(core, factors)
     by_core, by_factors, divergence = Divergence(data, float(x.sum())).slopes(core, factors)
@@ -85,7 +128,7 @@ def test_slopes_are_derivatives(problem: tuple[NDArray[Any], DenseData, Model]) 
 @settings(max_examples=40)
 @given(problems())
 def test_a_model_without_mass_where_the_tensor_has_some_is_infinitely_far(
-    problem: tuple[NDArray[Any], DenseData, Model],
+    problem: tuple[NDArray[Any], Data, Model],
 ) -> None:
     x, data, (core, factors) = problem
     q = oracles.expand(core, factors)
@@ -95,9 +138,7 @@ def test_a_model_without_mass_where_the_tensor_has_some_is_infinitely_far(
 
 @settings(max_examples=40)
 @given(problems(), st.booleans())
-def test_least_squares_never_rise_and_tell_the_truth(
-    problem: tuple[NDArray[Any], DenseData, Model], weighted: bool
-) -> None:
+def test_least_squares_never_rise_and_tell_the_truth(problem: tuple[NDArray[Any], Data, Model], weighted: bool) -> None:
     x, data, model = problem
     rng = np.random.default_rng(x.size)
     metric = [np.asarray(rng.random(size)) if weighted else np.ones(size) for size in x.shape]
@@ -115,7 +156,7 @@ def test_least_squares_never_rise_and_tell_the_truth(
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
+def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[Any], Data, Model]) -> None:
     x, data, model = problem
     total = float(x.sum())
     if total == 0:
@@ -133,7 +174,7 @@ def test_the_divergence_never_rises_and_keeps_the_total(problem: tuple[NDArray[A
 
 @settings(max_examples=40)
 @given(problems(zeros=False))
-def test_published_updates_never_raise_their_loss(problem: tuple[NDArray[Any], DenseData, Model]) -> None:
+def test_published_updates_never_raise_their_loss(problem: tuple[NDArray[Any], Data, Model]) -> None:
     x, data, (core, factors) = problem
     squares = LeastSquares(data, [np.ones(size) for size in x.shape])
     before = float(np.square(x - oracles.expand(core, factors)).sum())

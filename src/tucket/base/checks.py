@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 import operator
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from contextlib import suppress
+from functools import cache, wraps
+from pathlib import Path
 from typing import Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
@@ -96,6 +100,23 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
         raise ValueError(f"{name} is a scalar (0-d); give an array of at least one mode")
     if 0 in shape:
         raise ValueError(f"mode {shape.index(0)} of {name} is empty (shape {shape}); give at least one index")
+
+
+def check_memory(n_bytes: int, what: str) -> None:
+    """Refuse what the memory of this machine, or of the control group of this process, can't hold."""
+    most = _memory_bytes()
+    if n_bytes > most:
+        raise ValueError(f"{what} would take {n_bytes / 1e9:,.1f} GB, and there are {most / 1e9:,.1f} GB of memory")
+
+
+@cache
+def _memory_bytes() -> float:
+    limits = [math.inf]
+    if hasattr(os, "sysconf"):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with suppress(OSError, ValueError):  # no such control group, or no limit: "max"
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return min(limits)
 
 
 def check_shape_match(tensor: Any, shape: tuple[int, ...], owner: str, name: str = "x") -> None:

@@ -63,11 +63,28 @@ class Step:
     level: int = 0
 
 
-MAX_WORKERS = 1024
-"""Maximum threads per call; a larger number is probably a mistake."""
-
 ProgressCallback = Callable[[Progress], object]
 StepCallback = Callable[[Step], object]
+
+
+@dataclass(slots=True)
+class PassCounter:
+    """Counts passes over the data by their progress, which it passes on."""
+
+    report: ProgressCallback | None = None
+    passes: int = 0
+    chunks: float = math.inf  # done so far in this pass
+
+    def __call__(self, progress: Progress) -> None:
+        """Count a pass if this is its first chunk."""
+        self.passes += progress.chunks <= self.chunks
+        self.chunks = progress.chunks
+        if self.report is not None:
+            self.report(progress)
+
+
+MAX_WORKERS = 1024
+"""Maximum threads per call; a larger number is probably a mistake."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Fit(Tucker):
         How many blocks each level had in each mode, from the coarsest.
     n_iterations : int
         All iterations.
+    n_passes : int, default 0
+        Passes over data that are not in memory.
 
     See Also
     --------
@@ -51,6 +53,7 @@ class Fit(Tucker):
     stopped: str
     levels: tuple[tuple[int, ...], ...]
     n_iterations: int
+    n_passes: int
 
     def __init__(
         self,
@@ -59,18 +62,23 @@ class Fit(Tucker):
         stopped: str,
         levels: Sequence[tuple[int, ...]],
         n_iterations: int,
+        n_passes: int = 0,
     ) -> None:
         self._fill(model.core, model.factors, model.axes)
-        found = {"trace": tuple(trace), "stopped": stopped, "levels": tuple(levels), "n_iterations": n_iterations}
-        for name, value in found.items():
+        found = tuple(trace), stopped, tuple(levels), n_iterations, n_passes
+        for name, value in zip(("trace", "stopped", "levels", "n_iterations", "n_passes"), found):
             object.__setattr__(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Fit, (self.model, self.trace, self.stopped, self.levels, self.n_iterations)
+        return Fit, (self.model, *self._history)
 
     def _with(self, parts: Sequence[Any]) -> Self:
         model = Tucker._of(parts[0], parts[1:], self.axes)
-        return type(self)(model, self.trace, self.stopped, self.levels, self.n_iterations)
+        return type(self)(model, *self._history)
+
+    @property
+    def _history(self) -> tuple[Any, ...]:
+        return self.trace, self.stopped, self.levels, self.n_iterations, self.n_passes
 
     @property
     def model(self) -> Tucker:

@@ -17,13 +17,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tucket import kernels
-from tucket.backends import NUMPY, get_backend
+from tucket.backends import NUMPY
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import Run
 from tucket.decomposition.data import Data, data_of
@@ -36,10 +35,15 @@ from tucket.models.statistics import Statistics, read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in
-from tucket.sources.dense import Array, Mapped
+from tucket.sources.dense import Array
+from tucket.sources.source import Source
+from tucket.sources.sparse import Sparse
 
 COARSEST_CELLS, DEVICE_COARSEST_CELLS = 1 << 19, 1 << 22
 """Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
+
+SKETCH_CELLS = 1 << 22
+"""Cells of a level on which the decomposition of a large tensor begins, or ends."""
 
 KEPT = 0.5
 """Share of the information that a coarser level must keep to be of use."""
@@ -122,11 +126,11 @@ class Pyramid:
     """
 
     def __init__(
-        self, tensor: Any, statistics: Statistics, partitions: Sequence[Partition], loss: Loss, workers: int
+        self, source: Source, statistics: Statistics, partitions: Sequence[Partition], loss: Loss, run: Run
     ) -> None:
-        mean = statistics.total / math.prod(tensor.shape)
-        self.scale = unit_scale(mean) if get_backend(tensor).has_float64 else 1 / power_of_two(mean, 1000)
-        self.data, self.statistics, self.loss = data_of(tensor, self.scale, workers), statistics, loss
+        mean = statistics.total / source.size
+        self.scale = unit_scale(mean) if source.backend.has_float64 else 1 / power_of_two(mean, 1000)
+        self.data, self.statistics, self.loss = data_of(source, self.scale, run), statistics, loss
         self.total, self.information = statistics.total * self.scale, statistics.total_correlation()
         self.whole = self._level(single_indices(self.data.shape))
         levels = [
@@ -154,21 +158,26 @@ class Pyramid:
 
 
 def make_pyramid(
-    source: Array | Mapped, rank: Sequence[int], finest: Partition | int | None, coarse: bool, loss: Loss, run: Run
+    source: Source, rank: Sequence[int], finest: Partition | int | None, coarse: bool, loss: Loss, run: Run
 ) -> Pyramid:
     """Read a tensor for its levels, down to the finest, with coarser ones or without.
 
     The finest has the given blocks, or at most so many cells, or else a cell for every entry.
     """
-    shape, whole, tensor = source.shape, single_indices(source.shape), source.array
-    if isinstance(finest, int) and finest < math.prod(shape):
+    shape, whole, has_levels = source.shape, single_indices(source.shape), coarse and loss.has_levels
+    if isinstance(finest, int) and finest < source.size:
         statistics = sketch(source, rank, finest, run)
-        return Pyramid(tensor, statistics, [statistics.partition], loss, run.workers)
+        return Pyramid(source, statistics, [statistics.partition], loss, run)
+    if has_levels and finest is None and not source.in_memory and source.size > SKETCH_CELLS:
+        statistics = sketch(source, rank, SKETCH_CELLS, run)
+        return Pyramid(source, statistics, [statistics.partition, whole], loss, run)
     last = finest if isinstance(finest, Partition) else whole
-    most = COARSEST_CELLS if get_backend(tensor) is NUMPY else DEVICE_COARSEST_CELLS
-    partitions = list(coarser_and_coarser(last, rank, most)) if coarse and loss.has_levels else [last]
+    most = COARSEST_CELLS if source.backend is NUMPY else DEVICE_COARSEST_CELLS
+    partitions = list(coarser_and_coarser(last, rank, most)) if has_levels else [last]
+    if isinstance(source, Sparse):  # a level with more cells than there are entries takes longer than the entries
+        partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= len(source.entries.values)]
     seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
-    return Pyramid(tensor, read(source, seen, run, moments=True), partitions[::-1], loss, run.workers)
+    return Pyramid(source, read(source, seen, run, moments=True), partitions[::-1], loss, run)
 
 
 def unit_scale(mean: float) -> float:
@@ -205,7 +214,7 @@ def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[i
     return sizes
 
 
-def sketch(source: Array | Mapped, rank: Sequence[int], most: int, run: Run) -> Statistics:
+def sketch(source: Source, rank: Sequence[int], most: int, run: Run) -> Statistics:
     """Return the statistics of a large tensor under about so many cells that keep much of its information.
 
     The tensor is read four times. Once under blocks of neighbours, to find a few blocks of every mode that are of some
@@ -216,7 +225,7 @@ def sketch(source: Array | Mapped, rank: Sequence[int], most: int, run: Run) -> 
     uniform = Partition.uniform(shape, sketch_sizes(shape, rank, most))
     plain = read(source, uniform, run, moments=True)
     quick, start = [Clusters(one_by_one_logs=0)] * len(shape), Partition.uniform(uniform.rank, rank)
-    few = uniform.compose(Search(Array(plain.core), run).descend(start, quick, 2)[0])
+    few = uniform.compose(Search(Array(plain.core), Run(run.workers)).descend(start, quick, 2)[0])
     fine, modes = uniform, [mode for mode, size in enumerate(shape) if uniform[mode].rank < size]
     for is_second in (False, True):
         seen = few

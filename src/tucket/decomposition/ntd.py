@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, SupportsIndex
 
@@ -24,21 +25,22 @@ from tucket.base.checks import (
     listed,
 )
 from tucket.base.partition import Partition
-from tucket.base.run import Run, StepCallback
+from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback
 from tucket.base.threads import single_threaded_blas
+from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Begin, Descent, descend, improve
 from tucket.decomposition.fit import Fit
-from tucket.decomposition.levels import Pyramid, make_pyramid
+from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
 from tucket.decomposition.losses import LOSSES, Loss
 from tucket.decomposition.starts import STARTS
 from tucket.kernels.algebra import Parts
 from tucket.models.model import Model
 from tucket.models.tucker import Tucker
-from tucket.sources.as_source import as_dense
-from tucket.sources.dense import Array, Mapped
+from tucket.sources.as_source import as_source
+from tucket.sources.source import Source
 
-FULL_ENTRIES, SKETCH_CELLS = 1 << 27, 1 << 22
-"""Entries up to which a tensor is decomposed down to its single indices by default, and the cells of larger ones."""
+FULL_ENTRIES = 1 << 27
+"""Entries up to which a dense tensor is decomposed down to its single indices by default."""
 
 PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "finest": None}
 """What the paper of LTR compares with."""
@@ -63,6 +65,7 @@ def ntd(
     dtype: DTypeLike = np.float64,
     callback: StepCallback | None = None,
     workers: int | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Fit:
     r"""Decompose a non-negative tensor into a non-negative core and factors of least error, by iteration.
 
@@ -77,9 +80,11 @@ def ntd(
 
     Parameters
     ----------
-    x : array of real numbers, finite and not negative
-        The tensor, of any number of modes and any memory layout; it is not changed. A torch, JAX or CuPy array, or any
-        other that follows the array API standard, stays where it is, and the model is of that library.
+    x : array of real numbers, finite and not negative, or a source of them
+        Anything that `ltr` reads; it is not changed. A torch, JAX or CuPy array, or any other that follows the array
+        API standard, stays where it is, and the model is of that library. Of a sparse tensor only the entries are
+        read, and never made dense. Files, dask arrays and streams larger than 64 MB are read again for every
+        iteration, chunk by chunk; each worker of a dask cluster reduces its own chunks.
     rank : int, or one per mode, each an int or None; or dict, optional
         Number of components of each mode; None for as many as it has indices. One int for all modes is lowered to the
         size of a mode that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`. Not needed
@@ -117,6 +122,8 @@ def ntd(
         Called with a `Step` after each iteration; its time is part of the budget.
     workers : int, optional
         Threads that may be used; by default as many as the process has processors.
+    progress : callable, optional
+        Called with a `Progress` after each chunk of each pass over data that are not in memory.
 
     Returns
     -------
@@ -143,14 +150,15 @@ def ntd(
     ((2, 2), True, 'converged')
     >>> core, factors = fit
     """
-    run = Run.of(workers, None, callback, 0 if rng is None else rng, budget)
-    source, target = as_dense(x)._named(names, labels), check_dtype(dtype)
+    run, passes = Run.of(workers, None, callback, 0 if rng is None else rng, budget), PassCounter(progress)
+    source, target = load_for_passes(as_source(x))._named(names, labels), check_dtype(dtype)
     goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
     if preset is not None:
         init, n_iter_max, tol, multilevel, finest = _check_preset(preset, init, n_iter_max, tol, multilevel, finest)
     given = None if isinstance(init, str) else _check_model(init, source)
     starts = choose(init, STARTS, "init") if isinstance(init, str) else ()
     ranks = _check_ranks(rank, source, given)
+    run = run if source.in_memory else replace(run, progress=passes)
     limits = check_count(n_iter_max, "n_iter_max"), check_number(tol, "tol", least=0)
     descent = Descent(run, *limits, published=preset is not None)
     last = _check_finest(finest, multilevel, source, ranks)
@@ -165,7 +173,7 @@ def ntd(
             parts = improve(descent, pyramid, given)
     model = _finish(parts, pyramid, source, target, descent)
     levels = [level.partition.rank for level in pyramid.levels]
-    return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations)
+    return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations, passes.passes)
 
 
 def _nothing(descent: Descent, pyramid: Pyramid, ranks: tuple[int, ...]) -> Parts:
@@ -175,7 +183,7 @@ def _nothing(descent: Descent, pyramid: Pyramid, ranks: tuple[int, ...]) -> Part
     return pyramid.data.place(np.zeros(ranks)), list(map(pyramid.data.place, factors))
 
 
-def _finish(parts: Parts, pyramid: Pyramid, source: Array | Mapped, dtype: np.dtype[Any], descent: Descent) -> Tucker:
+def _finish(parts: Parts, pyramid: Pyramid, source: Source, dtype: np.dtype[Any], descent: Descent) -> Tucker:
     """Return the model of the tensor, where the tensor is, in the type that is asked for."""
     found, data, backend = [parts[0] / pyramid.scale, *parts[1]], pyramid.data, source.backend
     target, widest = backend.widest(dtype), backend.widest(np.dtype(np.float64))
@@ -213,7 +221,7 @@ def _check_preset(preset: str, *given: Any) -> tuple[Any, ...]:
     return tuple(found.values())
 
 
-def _check_model(init: Any, source: Array | Mapped) -> Tucker:
+def _check_model(init: Any, source: Source) -> Tucker:
     """Return the model to start from, as NumPy arrays."""
     if not isinstance(init, Iterable):
         raise TypeError(f"init: cannot use {init!r}; give {listed(STARTS)}, a model, or a core and factors")
@@ -239,7 +247,7 @@ def _to_numpy(part: Any, name: str) -> Any:
     return backend.to_numpy(part)
 
 
-def _check_ranks(rank: Any, source: Array | Mapped, given: Model | None) -> tuple[int, ...]:
+def _check_ranks(rank: Any, source: Source, given: Model | None) -> tuple[int, ...]:
     if rank is None:
         if given is None:
             raise TypeError("rank is missing; give an int, or one per mode with None where a mode keeps its size")
@@ -250,14 +258,13 @@ def _check_ranks(rank: Any, source: Array | Mapped, given: Model | None) -> tupl
     return ranks
 
 
-def _check_finest(
-    finest: object, multilevel: object, source: Array | Mapped, rank: tuple[int, ...]
-) -> int | Partition | None:
+def _check_finest(finest: object, multilevel: object, source: Source, rank: tuple[int, ...]) -> int | Partition | None:
     """Return the blocks of the finest level, or its cells, or None for single indices."""
     if not (isinstance(multilevel, (bool, np.bool)) or (isinstance(multilevel, str) and multilevel == "auto")):
         raise ValueError(f"multilevel: got {multilevel!r}; give 'auto', True or False")
     if finest is None:
-        return SKETCH_CELLS if multilevel == "auto" and source.size > FULL_ENTRIES else None
+        is_large = source.size > FULL_ENTRIES and not source.sparse
+        return SKETCH_CELLS if multilevel == "auto" and is_large else None
     if isinstance(finest, Partition):
         check_shape_match(source, finest.shape, "the partition finest")
         for mode, (cells, r) in enumerate(zip(finest.rank, rank)):

@@ -12,14 +12,12 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.decomposition.data import Data
 from tucket.decomposition.levels import Level
-from tucket.kernels import kernels_for
-from tucket.kernels.algebra import Matrix, Parts, multiply_all, reshape, unfold
+from tucket.kernels.algebra import Matrix, Parts, multiply_all, unfold
 from tucket.models.statistics import read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in
-from tucket.sources.as_source import as_array
-from tucket.sources.dense import Array
+from tucket.sources.source import Source
 
 Start = Callable[..., Parts | None]
 """From a level to a model of it, given a rank and a generator; None where that would take too long."""
@@ -46,7 +44,7 @@ def from_ltr(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -> P
     A short search is made where neighbours are too different to be a start.
     """
     data, blocks = level.data, Partition.uniform(level.data.shape, rank)
-    source, run = as_array(data.tensor), Run(data.workers)  # type: ignore[attr-defined]
+    source, run = data.source, Run(data.workers)
     if data.size <= SMALL_ENTRIES:
         blocks = Search(source, run).best(blocks, [Clusters()] * len(rank), rng)
         return _project(data, source, blocks, run)
@@ -57,13 +55,12 @@ def from_ltr(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -> P
     return _project(data, source, blocks, run)
 
 
-def _project(data: Data, source: Array, blocks: Partition, run: Run) -> Parts:
-    project = kernels_for(source.array).project
-    if project is not None and source.n_chunks == 1:
-        core, weights, found = project(source.array, blocks)
-        if found.is_fine():
-            matrices = [data.backend.indicator(cut.labels, cut.rank) * w[:, None] for cut, w in zip(blocks, weights)]
-            return core * data.scale, matrices
+def _project(data: Data, source: Source, blocks: Partition, run: Run) -> Parts:
+    parts = source._project_in_place(blocks, np.dtype(np.float64))
+    if parts is not None:
+        core, *weights = map(data.backend.native, parts)
+        matrices = [data.backend.indicator(cut.labels, cut.rank) * w[:, None] for cut, w in zip(blocks, weights)]
+        return core * data.scale, matrices
     core, factors = read(source, blocks, run).project()
     return data.place(core) * data.scale, [data.place(factor) for factor in factors]
 
@@ -77,25 +74,18 @@ def from_singular_vectors(level: Level, rank: tuple[int, ...], rng: object) -> P
 
 
 def _singular_vectors(data: Data, mode: int, rank: int) -> Matrix:
-    size = data.shape[mode]
-    if size <= data.size // size:
-        # the eigenvectors of a Gram matrix come with the largest eigenvalue last
-        gram = data.gram(mode)
-        xp = get_namespace(gram)
-        return xp.flip(xp.linalg.eigh(gram)[1][:, -rank:], axis=1)
-    ((_, rows),) = data.rows(0)
-    rows = unfold(reshape(rows, data.shape), mode)
-    xp = get_namespace(rows)
-    vectors = xp.linalg.svd(rows, full_matrices=False)[0]
-    missing = rank - vectors.shape[1]  # more components than there are singular vectors
-    vectors = vectors[:, : min(rank, vectors.shape[1])]
-    return xp.concat([vectors, data.place(np.full((size, missing), size**-0.5))], axis=1) if missing > 0 else vectors
+    vectors = data.singular_vectors(mode, rank)
+    xp, (size, found) = get_namespace(vectors), vectors.shape
+    if found == rank:
+        return vectors
+    missing = rank - found  # more components than there are singular vectors
+    return xp.concat([vectors, data.place(np.full((size, missing), size**-0.5))], axis=1)
 
 
 def from_singular_vectors_if_cheap(level: Level, rank: tuple[int, ...], rng: object) -> Parts | None:
     """Take the singular vectors if they need no longer than a few sweeps."""
     size = level.data.size
-    is_cheap = all(min(mode, size // mode) <= SHORT_INDICES for mode in level.data.shape)
+    is_cheap = level.data.is_in_memory and all(min(n, size // n) <= SHORT_INDICES for n in level.data.shape)
     return from_singular_vectors(level, rank, rng) if is_cheap else None
 
 

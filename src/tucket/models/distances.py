@@ -18,7 +18,7 @@ from tucket.sources.source import Chunk, Entries
 if TYPE_CHECKING:
     from tucket.models.model import Model
 
-SLAB_ENTRIES = 1 << 12
+SLAB_ENTRIES = 1 << 18
 """Entries of a sparse tensor at which a model is evaluated at a time."""
 
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from tucket.backends import NUMPY, get_backend
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box
+from tucket.kernels.entries import values_at
 from tucket.models.model import Model, register_with_jax
 from tucket.models.parts import check_part, check_parts, check_range
 
@@ -123,11 +124,7 @@ class Tucker(Model):
         return self._with([self.core, *(factor[rows] for factor, rows in zip(self.factors, box))])
 
     def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        first, *others = (factor[indices].astype(np.float64) for indices, factor in zip(coords, self.factors))
-        part: NDArray[np.float64] = np.tensordot(first, self.core, axes=1)
-        for rows in others:
-            part = np.einsum("nr...,nr->n...", part, rows)
-        return part
+        return values_at(self.core, self.factors, coords)
 
     def _total(self) -> float:
         part = self.core.astype(np.float64)

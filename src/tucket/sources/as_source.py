@@ -28,7 +28,7 @@ def as_source(
     shape: tuple[int, ...] | None = None,
     allow_traced: bool = False,
 ) -> Source:
-    """Return what the user gave as a source, nothing of which is read yet; a stream must be given its shape."""
+    """Return what the user gave as a source, nothing of which is read yet, but a stream to learn its shape."""
     if isinstance(x, Source):
         return x
     if get_backend(x) is not NUMPY:
@@ -41,8 +41,6 @@ def as_source(
         if _is_entries(x):
             return from_entries(*x)
         if isinstance(x, Stream | Iterator):
-            if shape is None:
-                raise TypeError(f"{name} is a stream of slabs, and this needs a tensor that can be read several times")
             return Filling(as_stream(x), shape)
     tensor = as_tensor(x, name)
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
@@ -73,7 +71,7 @@ def as_dense(x: Any, name: str = "x") -> Array | Mapped:
     if not isinstance(source, Array | Mapped):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
-            f"reduce {name} by tucket.ltr, or read it as an array first"
+            f"read it as one, as with tucket.open(...).to_numpy(), or take tucket.ltr or tucket.ntd"
         )
     return source
 

@@ -25,6 +25,7 @@ FAN_IN = 8
 class Dask(Source):
     """A dask array, reduced by the current scheduler."""
 
+    distributed = True
     nbytes: int
     n_chunks: int
 

@@ -104,6 +104,10 @@ class Array(Source):
             return None
         return None if dtype == np.float32 and not is_kept(exact, parts) else given
 
+    def to_numpy(self) -> NDArray[Any]:
+        """Return the array as a NumPy array, copied if it is not one."""
+        return self.backend.to_numpy(self.array)
+
     def load_if_small(self) -> Source:
         """Return this source; a traced array cannot be searched."""
         if self.is_traced:

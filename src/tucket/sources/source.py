@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tucket.backends import NUMPY, Backend
 from tucket.base.axes import Axes, name_modes
 from tucket.base.boxes import Box
+from tucket.base.checks import check_memory
 from tucket.base.partition import Partition
 from tucket.base.run import Progress, Run
 
@@ -83,6 +84,8 @@ class Source(ABC):
         Whether a pass over it reads nothing but memory.
     sparse : bool
         Whether its chunks are entries, not boxes.
+    distributed : bool
+        Whether its chunks are reduced where they are, by other processes.
     nbytes, n_chunks : int or None
         Bytes that a pass reads, and number of its chunks, where known.
     """
@@ -92,6 +95,7 @@ class Source(ABC):
     backend: Backend = NUMPY
     in_memory: bool = False
     sparse: bool = False
+    distributed: bool = False
     nbytes: int | None = None
     n_chunks: int | None = None
 
@@ -162,6 +166,38 @@ class Source(ABC):
         """
         return self
 
+    def to_numpy(self) -> NDArray[Any]:
+        """Read the whole tensor into a dense NumPy array.
+
+        Returns
+        -------
+        ndarray
+            The tensor, zeros included. Entries with the same index are added.
+
+        Raises
+        ------
+        ValueError
+            If it would not fit in the memory of this machine.
+
+        Examples
+        --------
+        >>> import tucket as tk
+        >>> tk.from_entries(([0, 1, 1], [2, 0, 0]), [5.0, 1.0, 2.0], (2, 3)).to_numpy()
+        array([[0., 0., 5.],
+               [3., 0., 0.]])
+        """
+        tensor: NDArray[Any] | None = None
+        with closing(self.chunks(distinct=True)) as chunks:
+            for chunk in chunks:
+                values = chunk.array if isinstance(chunk, Chunk) else chunk.values
+                kind = values.dtype if tensor is None else np.result_type(tensor, values)
+                if tensor is None:
+                    check_memory(self.size * kind.itemsize, f"{self!r} as a dense array")
+                    tensor = np.zeros(self.shape, kind)
+                tensor = tensor.astype(kind, copy=False)
+                tensor[chunk.box if isinstance(chunk, Chunk) else tuple(chunk.coords)] = values
+        return np.zeros(self.shape) if tensor is None else tensor
+
     @property
     def size(self) -> int:
         """Number of entries of the tensor, zeros included."""
@@ -177,7 +213,7 @@ class Source(ABC):
         self.close()
 
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
-        raise TypeError(f"{self!r} is not turned into a dense array by itself; read it as an array first")
+        raise TypeError(f"{self!r} is not turned into a dense array by itself; call its method to_numpy")
 
     def __repr__(self) -> str:
         modes = self.shape if self.axes is None else dict(zip(self.axes.names, self.shape))

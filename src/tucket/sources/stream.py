@@ -81,6 +81,21 @@ class Stream:
                 )
             yield slab, mode
 
+    def _shape(self) -> tuple[int, ...]:
+        """Return the shape of the whole, from the shapes of all slabs."""
+        if isinstance(self._slabs, Iterator):
+            raise TypeError(
+                "x is a stream that can be read only once, and this reads it several times; "
+                "give a Stream of something that can be read again, such as a list"
+            )
+        shape: tuple[int, ...] = ()
+        for slab, mode in self:
+            grown = shape[mode] + slab.shape[mode] if shape else slab.shape[mode]
+            shape = (*slab.shape[:mode], grown, *slab.shape[mode + 1 :])
+        if not shape:
+            raise ValueError("the stream holds no slab; give at least one with at least one index")
+        return shape
+
 
 def as_stream(slabs: Stream | Iterator[Any]) -> Stream:
     """Return a stream; a plain iterator becomes one along mode 0."""
@@ -95,8 +110,8 @@ def _other_sizes(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
 class Filling(Source):
     """A tensor of known shape, filled by slabs; its axes are known once the slabs have been read."""
 
-    def __init__(self, stream: Stream, shape: tuple[int, ...]) -> None:
-        self.stream, self.shape = stream, shape
+    def __init__(self, stream: Stream, shape: tuple[int, ...] | None = None) -> None:
+        self.stream, self.shape = stream, stream._shape() if shape is None else shape
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks of the slabs at their places in the whole."""

@@ -6,13 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends import Backend, get_namespace
-from tucket.kernels.algebra import Matrix, join, kronecker, multiply_all, reshape, unfold, without
+from tucket.backends import NUMPY, Backend
+from tucket.base.boxes import runs
+from tucket.base.threads import ordered_map
+from tucket.kernels.algebra import Matrix
+from tucket.sources.source import Source
 
 Work = Callable[..., tuple[Matrix, ...]]
 """A function of data, numbers and arrays that looks at no value of an array."""
@@ -20,9 +23,8 @@ Work = Callable[..., tuple[Matrix, ...]]
 Terms = Callable[["Data", Matrix, Matrix], tuple[Matrix, Any]]
 """From entries of a tensor and of a model to a weight for each, and the sum of something else over all of them."""
 
-
-NARROW_COLUMNS, TALL_COST = 64, 200
-"""Columns up to which a product is slow, and the cost of an entry of a matrix beside a multiplication."""
+THREAD_PRODUCTS = 1 << 16
+"""Products of a sweep over rows of a factor from which another thread is worth starting."""
 
 
 class Data(ABC):
@@ -31,13 +33,16 @@ class Data(ABC):
     Attributes
     ----------
     backend : Backend
-        Where the tensor is, and all that is computed stays.
+        Where all is that is computed: where the tensor is, if that is a device.
     scale : float
         The power of two that entries are multiplied by when they are read.
     workers : int
         Threads that may be used.
+    is_in_memory : bool
+        Whether a pass reads nothing but memory.
     """
 
+    is_in_memory: bool = True
     backend: Backend
     scale: float
     workers: int
@@ -48,8 +53,13 @@ class Data(ABC):
         """Size of each mode."""
 
     @property
+    @abstractmethod
+    def source(self) -> Source:
+        """The tensor as a source, not scaled."""
+
+    @property
     def size(self) -> int:
-        """Number of entries."""
+        """Number of entries, zeros included."""
         return math.prod(self.shape)
 
     def place(self, array: Any) -> Matrix:
@@ -62,31 +72,28 @@ class Data(ABC):
         return [self.backend.as_float(array) for array in self.backend.from_numpy_all(arrays)]
 
     @abstractmethod
-    def with_tensor(self, tensor: NDArray[Any]) -> Self:
+    def with_tensor(self, tensor: NDArray[Any]) -> Data:
         """Return data about another tensor, given as a NumPy array, in the same unit."""
 
     @abstractmethod
     def contract(self, matrices: Mapping[int, Matrix]) -> Matrix:
         """Sum the tensor along some modes, against the columns of a matrix for each, in one pass."""
 
+    def contract_to(self, mode: int, matrices: Mapping[int, Matrix]) -> Iterator[tuple[slice, Matrix]]:
+        """Sum the tensor along all modes but one; yield the result for some indices of that mode at a time."""
+        yield slice(0, self.shape[mode]), self.contract(matrices)
+
+    def can_hold(self, entries: int) -> bool:  # noqa: ARG002
+        """Say whether a contraction of so many entries is worth its memory."""
+        return True
+
     @abstractmethod
     def square_sum(self, metric: Sequence[Matrix]) -> float:
         """Sum the squares of the entries, each times the entries of the metric at its indices."""
 
     @abstractmethod
-    def gram(self, mode: int) -> Matrix:
-        """Return the inner products of all slices of one mode."""
-
-    @abstractmethod
-    def rows(self, split: int) -> Iterator[tuple[slice, Matrix]]:
-        """Yield the entries as a matrix, a row for each index of the first modes: some rows at a time, until the next.
-
-        They come with the numbers that they have among all rows.
-        """
-
-    @abstractmethod
-    def each(self, work: Callable[[slice, Any], Any]) -> list[Any]:
-        """Do some work on runs of indices of the first mode, and return the results in order."""
+    def singular_vectors(self, mode: int, rank: int) -> Matrix:
+        """Return the first left singular vectors of the unfolding along a mode, as many as there are."""
 
     @abstractmethod
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, Any]:
@@ -99,28 +106,13 @@ class Data(ABC):
     def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
         """Lower a N a / 2 - a m over a >= 0 for each row a, with the Gram matrix N and the row's targets m."""
 
+    @abstractmethod
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
         """Return the derivatives of <R, Q> by the core and by each factor, in one pass, with weights R and the model Q.
 
-        `terms` makes the weights from the entries of the tensor and of the model; the sum that it returns for each part
-        is returned for all. The model is a product of two matrices: rows for the outer modes, columns for the inner.
+        `terms` makes the weights from entries of the tensor and of the model. They are 0 where the tensor is. Return
+        also the sum of what it returns beside them.
         """
-        split = _choose_split(self.shape, core.shape)
-        outer_factors = {mode: factors[mode] for mode in range(split)}
-        outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
-        inner = kronecker(factors[split:])
-        if split:
-            found = self.each(lambda rows, part: _weight_sums(part, split, outer[rows, ...], inner, terms))
-        else:
-            found = [_weight_sums(self, split, outer, inner, terms)]
-        pieces, inner_sums, sums = zip(*found)
-        outer_slopes = join(pieces)
-        factor_slopes = [
-            unfold(multiply_all(outer_slopes, without(outer_factors, mode)), mode) @ unfold(core, mode).T
-            for mode in range(split)
-        ]
-        factor_slopes += _split_slopes(sum(inner_sums), factors[split:])
-        return multiply_all(outer_slopes, outer_factors), factor_slopes, sum(sums)
 
     def repeated(
         self, work: Work, numbers: tuple[int, ...] = (), fixed: Sequence[Matrix] = ()
@@ -129,42 +121,28 @@ class Data(ABC):
         return partial(work, self, *numbers, *fixed)
 
 
-def _weight_sums(data: Data, split: int, outer: Matrix, inner: Matrix, terms: Terms) -> tuple[Matrix, Matrix, Any]:
-    """Sum the weights against either matrix of a product, and the sum that `terms` returns."""
-    table, outer_sums, inner_sums, total = reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
-    for some, part in data.rows(split):
-        rows = table[some, :]
-        weights, more = terms(data, part, rows @ inner.T)
-        outer_sums.append(weights @ inner)
-        inner_sums, total = inner_sums + weights.T @ rows, total + more
-    return reshape(join(outer_sums), outer.shape), inner_sums, total
+class HostData(Data):
+    """A tensor about which all is computed by NumPy and by compiled loops."""
 
+    backend: Backend = NUMPY
 
-def _choose_split(shape: Sequence[int], rank: Sequence[int]) -> int:
-    """Return how many modes are outer, so that the products are cheap and the matrices small.
+    def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
+        """Divide entries by those of a model, which is overwritten, by a compiled loop."""
+        from tucket.kernels.cpu.updates import ratios
 
-    An entry takes as many multiplications as the inner modes have components; narrow matrices are slow, and tall
-    ones take memory.
-    """
+        logs, lost = ratios(part.reshape(-1), model.reshape(-1))
+        return model, math.inf if lost > 0 else logs
 
-    def cost(split: int) -> float:
-        width, components = math.prod(shape[split:]), math.prod(rank[split:])
-        too_large = split > 0 and width * components > math.prod(shape)
-        if too_large:
-            return math.inf
-        return components * (1 + NARROW_COLUMNS / width) + TALL_COST * components / width
+    def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
+        """Lower the objective of each row, entry after entry, by a compiled loop."""
+        from tucket.kernels.cpu.updates import descend_rows
 
-    return min(range(len(shape) - 1, min(1, len(shape) - 1) - 1, -1), key=cost)
+        goals, found = np.ascontiguousarray(targets), rows.copy()
+        workers = min(self.workers, 1 + rows.size * len(gram) // THREAD_PRODUCTS)
 
+        def work(some: slice) -> None:
+            descend_rows(goals[some], gram, found[some], sweeps, tolerance)
 
-def _split_slopes(slopes: Matrix, factors: Sequence[Matrix]) -> list[Matrix]:
-    """Return the slopes of the factors of a Kronecker product, given those of the product."""
-    xp, count = get_namespace(slopes), len(factors)
-    if count == 1:
-        return [slopes]
-    shape = (*(factor.shape[0] for factor in factors), *(factor.shape[1] for factor in factors))
-    # a factor's rows and columns side by side, so that they go in one product
-    paired = xp.permute_dims(reshape(slopes, shape), tuple(axis for k in range(count) for axis in (k, count + k)))
-    pairs = reshape(paired, tuple(math.prod(factor.shape) for factor in factors))
-    vectors = {k: reshape(factor, (-1, 1)) for k, factor in enumerate(factors)}
-    return [reshape(multiply_all(pairs, without(vectors, k)), factor.shape) for k, factor in enumerate(factors)]
+        for _ in ordered_map(work, runs(len(rows), -(-len(rows) // workers)), workers):
+            pass
+        return found

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.backends import NUMPY, Backend
 from tucket.base.boxes import runs, slabs
 from tucket.base.threads import ordered_map
-from tucket.decomposition.data.data import Data
+from tucket.decomposition.data.array import ArrayData
+from tucket.decomposition.data.data import HostData
 from tucket.kernels.algebra import Matrix, join, multiply, multiply_all
 
 Result = TypeVar("Result")
@@ -24,27 +24,17 @@ PIECE_ENTRIES = 1 << 17
 HELD_SUMS = 1 << 21
 """Sums that a worker holds before they are summed along a further mode."""
 
-THREAD_ENTRIES, THREAD_PRODUCTS = 1 << 17, 1 << 16
-"""Entries, and products of a sweep over rows of a factor, from which another thread is worth starting."""
+THREAD_ENTRIES = 1 << 17
+"""Entries from which another thread is worth starting."""
 
 
 @dataclass(frozen=True, slots=True)
-class DenseData(Data):
+class DenseData(HostData, ArrayData):
     """A NumPy array."""
 
     tensor: NDArray[Any]
     scale: float = 1.0
     workers: int = 1
-    backend: Backend = NUMPY
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Size of each mode."""
-        return self.tensor.shape
-
-    def with_tensor(self, tensor: NDArray[Any]) -> Self:
-        """Return data about another tensor in the same unit."""
-        return replace(self, tensor=tensor)
 
     def each(self, work: Callable[[slice, Any], Result]) -> list[Result]:
         """Do some work on runs of indices of the first mode, one run per worker."""
@@ -93,27 +83,6 @@ class DenseData(Data):
             rows = np.ascontiguousarray(read(self.tensor[box])).reshape(-1, width)
             yield slice(first, first + len(rows)), rows
             first += len(rows)
-
-    def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
-        """Divide entries by those of a model, which is overwritten, by a compiled loop."""
-        from tucket.kernels.cpu.updates import ratios
-
-        logs, lost = ratios(part.reshape(-1), model.reshape(-1))
-        return model, math.inf if lost > 0 else logs
-
-    def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
-        """Lower the objective of each row, entry after entry, by a compiled loop."""
-        from tucket.kernels.cpu.updates import descend_rows
-
-        goals, found = np.ascontiguousarray(targets), rows.copy()
-        workers = min(self.workers, 1 + rows.size * len(gram) // THREAD_PRODUCTS)
-
-        def work(some: slice) -> None:
-            descend_rows(goals[some], gram, found[some], sweeps, tolerance)
-
-        for _ in ordered_map(work, runs(len(rows), -(-len(rows) // workers)), workers):
-            pass
-        return found
 
 
 class Reader:

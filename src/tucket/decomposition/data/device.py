@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, TypeVar
-
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from tucket.backends import Backend
 from tucket.base.boxes import runs, slabs
-from tucket.decomposition.data.data import Data, Work
+from tucket.decomposition.data.array import ArrayData
+from tucket.decomposition.data.data import Work
 from tucket.decomposition.nearest import eigenvalue_bound, nearest
 from tucket.kernels.algebra import Matrix, at_least, join, least_of, multiply, multiply_all, share
 
@@ -32,22 +31,13 @@ ROW_STEPS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceData(Data):
+class DeviceData(ArrayData):
     """An array of any library, where it is; computed with in the widest floats there."""
 
     tensor: Any
     backend: Backend
     scale: float = 1.0
     workers: int = 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Size of each mode."""
-        return tuple(self.tensor.shape)
-
-    def with_tensor(self, tensor: NDArray[Any]) -> Self:
-        """Return data about another tensor in the same unit."""
-        return replace(self, tensor=self.place(tensor))
 
     def each(self, work: Callable[[slice, Any], Result]) -> list[Result]:
         """Do some work on all indices of the first mode at once."""

@@ -11,7 +11,7 @@ Besides the contraction of X with the factors, all of it is as small as the mode
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -26,6 +26,7 @@ from tucket.kernels.algebra import (
     at_least,
     distance_of,
     inner_product,
+    join,
     multiply,
     multiply_all,
     unfold,
@@ -145,6 +146,14 @@ def _contract(data: Data, metric: Sequence[Matrix], factors: dict[int, Matrix]) 
     return weigh(result, {mode: weights for mode, weights in enumerate(metric) if mode not in factors})
 
 
+def _contract_to(
+    data: Data, metric: Sequence[Matrix], mode: int, factors: dict[int, Matrix]
+) -> Iterator[tuple[slice, Matrix]]:
+    weighed = {k: factor * metric[k][:, None] for k, factor in factors.items()}
+    for rows, part in data.contract_to(mode, weighed):
+        yield rows, weigh(part, {mode: metric[mode][rows]})
+
+
 def _sweep(data: Data, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
     """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
 
@@ -154,9 +163,23 @@ def _sweep(data: Data, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
     metric, core, factors = arrays[:count], arrays[count], arrays[count + 1 :]
     grams = [factor.T @ factor for factor in factors]
     state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps)
-    for some, others in halves(range(core.ndim), state.shrink):
-        state.improve(_contract(data, metric, {mode: state.factors[mode] for mode in others}), some)
+    for some in _groups(data, list(range(count)), core.shape, state.shrink):
+        others = {mode: state.factors[mode] for mode in range(count) if mode not in some}
+        if len(some) == 1:
+            state.improve_factor(_contract_to(data, metric, some[0], others), some[0])
+        else:
+            state.improve(_contract(data, metric, others), some)
     return state.core, *state.factors, state.objective
+
+
+def _groups(data: Data, modes: list[int], rank: Sequence[int], shrink: Sequence[float]) -> Iterator[list[int]]:
+    """Split the modes into groups, for each of which the tensor is contracted with all others: if possible, two."""
+    for some, _ in halves(modes, shrink):
+        sizes = [data.shape[mode] if mode in some else r for mode, r in enumerate(rank)]
+        if len(some) == 1 or data.can_hold(math.prod(sizes)):
+            yield some
+        else:
+            yield from _groups(data, some, rank, shrink)
 
 
 @dataclass(slots=True)
@@ -182,24 +205,28 @@ class _State:
     def improve(self, part: Matrix, modes: Sequence[int]) -> None:
         """Improve the factors of some modes, given the tensor contracted with all the others."""
         if len(modes) == 1:
-            self.improve_factor(part, modes[0])
+            self.improve_factor([(slice(0, part.shape[modes[0]]), part)], modes[0])
             return
         for some, others in halves(modes, self.shrink):
             self.improve(multiply_all(part, {mode: self.factors[mode] for mode in others}), some)
 
-    def improve_factor(self, part: Matrix, mode: int) -> None:
-        """Improve one factor, and then the core."""
-        xp, core, grams = get_namespace(part), unfold(self.core, mode), dict(enumerate(self.grams))
-        gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
-        targets = unfold(part, mode) @ core.T
-        factor = self.data.descend_rows(targets, gram, self.factors[mode], ROW_SWEEPS, ROW_TOLERANCE)
+    def improve_factor(self, parts: Iterable[tuple[slice, Matrix]], mode: int) -> None:
+        """Improve one factor, some rows at a time, and then the core."""
+        core, grams = unfold(self.core, mode), dict(enumerate(self.grams))
+        xp, gram = get_namespace(core), core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
+        rows, target = [], 0.0
+        for some, part in parts:
+            goals, before = unfold(part, mode) @ core.T, self.factors[mode][some, :]
+            rows.append(self.data.descend_rows(goals, gram, before, ROW_SWEEPS, ROW_TOLERANCE))
+            target = target + multiply(part, rows[-1], mode)
+        factor = join(rows)
         # columns of norm 1: the gradient of the core is then as well conditioned as scaling can make it
         norms = xp.sqrt(xp.sum(xp.square(factor), axis=0))
         norms = norms + xp.astype(norms == 0, norms.dtype)
         self.factors[mode] = factor = factor / norms
         self.grams[mode] = factor.T @ factor
         self.bounds[mode] = eigenvalue_bound(self.grams[mode])
-        target, start = multiply(part, factor, mode), weigh(self.core, {mode: norms})
+        target, start = weigh(target, {mode: 1 / norms}), weigh(self.core, {mode: norms})
         multiply_by = partial(multiply_by_all, matrices=self.grams)
         self.core, self.objective = nearest(target, multiply_by, math.prod(self.bounds), start, self.steps)
 

@@ -104,7 +104,11 @@ class NtdOptions:
 
     def measure(self, model: Any, source: Any, run: RunOptions) -> dict[str, float]:
         """Return KL / sum."""
-        return {"kl_over_sum": model.kl(source, workers=run.workers) / (float(source.array.sum(dtype=float)) or 1.0)}
+        from tucket import collect
+
+        total = collect(source, 1, workers=run.workers).total
+        with out.progress_bar(run.quiet or run.json, "error: pass") as progress:
+            return {"kl_over_sum": model.kl(source, workers=run.workers, progress=progress) / (total or 1.0)}
 
 
 def fit(
@@ -150,17 +154,14 @@ def save_fit(
     run: RunOptions,
 ) -> None:
     """Fit, save and print."""
-    from tucket.sources.as_source import as_dense
-
     target = out.default_output(data) if output is None else output
     out.check_output(target, data)
     began = time.perf_counter()
     with reading.open(data, allow_statistics=isinstance(method, LtrOptions)) as opened:
-        source = opened if isinstance(method, LtrOptions) else as_dense(opened.load_if_small(), data)
-        model, facts = method.fit(source, rank, run)
+        model, facts = method.fit(opened, rank, run)
         model.save(target)
         seconds = time.perf_counter() - began
         if not run.quiet:
-            facts |= method.measure(model, source, run)
+            facts |= method.measure(model, opened, run)
     facts = {**out.facts_of_model(model), **facts, "seconds": seconds, "saved": str(target)}
     out.print_facts(facts, run.json, run.quiet)

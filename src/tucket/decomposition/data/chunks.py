@@ -1,0 +1,149 @@
+"""A source as a decomposition reads it: every contraction is one pass, to which each chunk adds its part.
+
+Chunks may be on other machines: the factors go there, and what comes back is as small as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket.base.boxes import Box, hull, into_frame, shape_of, whole
+from tucket.base.run import Run
+from tucket.decomposition.data.data import HostData, Terms
+from tucket.decomposition.data.dense import DenseData
+from tucket.decomposition.data.entries import EntriesData
+from tucket.kernels.algebra import Matrix
+from tucket.sources.source import Chunk, Entries, Reduction, Source
+
+HELD_ENTRIES = 1 << 24
+"""Entries of a contraction that is held, so that fewer passes are needed."""
+
+
+class Part(NamedTuple):
+    """What a chunk adds to an array, and where."""
+
+    array: NDArray[np.float64]
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(Reduction[list[Part]]):
+    """What all chunks add to some arrays of given shapes; `work` finds it from the data of a chunk, and their box."""
+
+    work: Callable[[HostData, Box], list[Part]]
+    shapes: Sequence[tuple[int, ...]]
+    scale: float
+
+    @property
+    def distinct(self) -> bool:
+        """Entries with the same index are added first: their logarithms and squares do not add."""
+        return True
+
+    def of(self, chunk: Chunk | Entries, workers: int) -> list[Part]:
+        """Return what one chunk adds."""
+        if isinstance(chunk, Chunk):
+            return self.work(DenseData(chunk.array, self.scale, workers), chunk.box)
+        if not len(chunk.values):
+            return [Part(np.zeros((0,) * len(shape)), (slice(0, 0),) * len(shape)) for shape in self.shapes]
+        box = tuple(slice(int(indices.min()), int(indices.max()) + 1) for indices in chunk.coords)
+        coords = [indices - indices.dtype.type(rows.start) for indices, rows in zip(chunk.coords, box)]
+        return self.work(EntriesData(Entries(coords, chunk.values, shape_of(box)), self.scale, workers), box)
+
+    def merge(self, results: Sequence[list[Part]]) -> list[Part]:
+        """Add what some chunks add: the result covers the smallest box that holds all."""
+        merged = []
+        for parts in zip(*results):
+            box = hull([part.box for part in parts])
+            merged.append(_add(Part(np.zeros(shape_of(box)), box), parts))
+        return merged
+
+    def total(self, results: Iterable[list[Part]]) -> list[Part]:
+        """Add what all chunks add, as it comes."""
+        totals = [Part(np.zeros(shape), whole(shape)) for shape in self.shapes]
+        for parts in results:
+            totals = [_add(total, [part]) for total, part in zip(totals, parts)]
+        return totals
+
+
+def _add(room: Part, parts: Iterable[Part]) -> Part:
+    for part in parts:
+        room.array[into_frame(part.box, room.box)] += part.array
+    return room
+
+
+class SourceData(HostData):
+    """A source that is read again for every contraction."""
+
+    is_in_memory = False
+
+    def __init__(self, source: Source, scale: float, run: Run) -> None:
+        self._source, self.scale, self.workers, self.run = source, scale, run.workers, run
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode."""
+        return self._source.shape
+
+    @property
+    def source(self) -> Source:
+        """The source."""
+        return self._source
+
+    def with_tensor(self, tensor: NDArray[Any]) -> DenseData:
+        """Return data about another tensor in the same unit."""
+        return DenseData(tensor, self.scale, self.workers)
+
+    def _sums(self, work: Any, *shapes: tuple[int, ...]) -> list[Matrix]:
+        return [part.array for part in self._source.reduce(Parts(work, shapes, self.scale), self.run)]
+
+    def contract(self, matrices: Mapping[int, Matrix]) -> Matrix:
+        """Sum the tensor along some modes, against the columns of a matrix for each, in one pass."""
+        shape = tuple(matrices[mode].shape[1] if mode in matrices else size for mode, size in enumerate(self.shape))
+        return self._sums(partial(_contract, matrices), shape)[0]
+
+    def can_hold(self, entries: int) -> bool:
+        """Say whether a contraction of so many entries is worth its memory."""
+        return entries <= HELD_ENTRIES
+
+    def square_sum(self, metric: Sequence[Matrix]) -> float:
+        """Sum the squares of the entries, each times the entries of the metric at its indices."""
+        return float(self._sums(partial(_square_sum, metric), ())[0])
+
+    def singular_vectors(self, mode: int, rank: int) -> NoReturn:  # noqa: ARG002
+        """Refuse what would need all entries at once."""
+        raise ValueError(
+            f"init: singular vectors of {self._source!r} need it in memory; "
+            f"give another init, or leave multilevel as it is"
+        )
+
+    def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
+        """Return the derivatives of <R, Q> by the core and by each factor, with weights R and the model Q."""
+        work = partial(_slopes, core, factors, terms)
+        by_core, *by_factor, total = self._sums(work, core.shape, *(factor.shape for factor in factors), ())
+        return by_core, by_factor, float(total)
+
+
+def _contract(matrices: Mapping[int, Matrix], data: HostData, box: Box) -> list[Part]:
+    part = data.contract({mode: matrix[box[mode]] for mode, matrix in matrices.items()})
+    return [Part(part, tuple(_all(n) if k in matrices else box[k] for k, n in enumerate(part.shape)))]
+
+
+def _square_sum(metric: Sequence[Matrix], data: HostData, box: Box) -> list[Part]:
+    return [Part(np.array(data.square_sum([vector[rows] for vector, rows in zip(metric, box)])), ())]
+
+
+def _slopes(core: Matrix, factors: Sequence[Matrix], terms: Terms, data: HostData, box: Box) -> list[Part]:
+    some = [factor[rows] for factor, rows in zip(factors, box)]
+    by_core, by_factor, total = data.slopes(core, some, terms)
+    parts = [Part(slopes, (rows, _all(slopes.shape[1]))) for slopes, rows in zip(by_factor, box)]
+    return [Part(by_core, whole(core.shape)), *parts, Part(np.array(total), ())]
+
+
+def _all(size: int) -> slice:
+    return slice(0, size)
