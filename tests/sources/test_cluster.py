@@ -152,7 +152,7 @@ def test_only_statistics_come_back(cluster: Any) -> None:
 
 def slow(seed: int, shape: tuple[int, ...], folder: str) -> Any:
     time.sleep(0.1)
-    (Path(folder) / f"{os.getpid()}-{seed}").touch()
+    (Path(folder) / f"{os.getpid()}-{seed}-{time.monotonic_ns()}").touch()
     return block(seed, shape)
 
 
@@ -185,6 +185,59 @@ def test_a_worker_may_die(tmp_path: Path) -> None:
     np.testing.assert_allclose(statistics.core, dense.core, rtol=1e-12)
     for marginal, expected in zip(statistics.marginals, dense.marginals):
         np.testing.assert_allclose(marginal, expected, rtol=1e-12)
+
+
+@pytest.fixture
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave even the small arrays of these tests on the cluster."""
+    monkeypatch.setattr("tucket.decomposition.data.SMALL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("client", "_nothing_is_small")
+@pytest.mark.parametrize("loss", ["kl", "ls"])
+def test_ntd_is_the_same_fit(loss: Any) -> None:
+    x = here(4)
+    start = tk.ltr(x, (4, 5, 6), blocks="uniform")
+    fits = [tk.ntd(each, init=start, loss=loss, multilevel=False, n_iter_max=4) for each in (made_there(4), x)]
+    assert fits[0].n_passes >= fits[0].n_iterations > fits[1].n_passes == 0
+    assert fits[0].loss == pytest.approx(fits[1].loss, rel=1e-9)
+    np.testing.assert_allclose(fits[0].core, fits[1].core, rtol=1e-5, atol=1e-5 * fits[1].core.max())
+    names = tk.ntd(made_there(2), 3, names=("day", "station", "hour"), n_iter_max=2).axes
+    assert names is not None
+    assert names.names == ("day", "station", "hour")
+
+
+@pytest.mark.usefixtures("_nothing_is_small")
+def test_a_worker_may_die_while_ntd_iterates(tmp_path: Path) -> None:
+    """One of two workers is killed in the middle of an iteration: it costs time, and nothing else."""
+    from dask.delayed import delayed
+
+    shape = (4, 32, 32)
+    x = np.concatenate([block(seed, shape) for seed in range(20)])
+    start = tk.ltr(x, (4, 5, 6), blocks="uniform")
+    second = threading.Event()
+    with distributed.LocalCluster(**TWO_PROCESSES) as cluster, distributed.Client(cluster) as client:
+        victim = next(iter(client.run(os.getpid).values()))
+        pieces = [da.from_delayed(delayed(slow)(seed, shape, str(tmp_path)), shape, np.uint8) for seed in range(20)]
+
+        def kill() -> None:
+            second.wait(60)
+            begun = len(list(tmp_path.glob(f"{victim}-*")))
+            while len(list(tmp_path.glob(f"{victim}-*"))) < begun + 3:
+                time.sleep(0.02)
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        fit = tk.ntd(
+            da.concatenate(pieces), init=start, multilevel=False, n_iter_max=3,
+            callback=lambda step: second.set() if step.iteration == 2 else None,
+        )  # fmt: skip
+        killer.join()
+        assert victim not in client.run(os.getpid).values()
+    expected = tk.ntd(x, init=start, multilevel=False, n_iter_max=3)
+    assert fit.loss == pytest.approx(expected.loss, rel=1e-9)
+    assert fit.n_iterations == expected.n_iterations
 
 
 def bad(x: Any, block_info: Any = None) -> Any:

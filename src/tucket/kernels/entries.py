@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Self
 
 import numpy as np
@@ -130,13 +131,10 @@ class SortedEntries:
                 total += more
             return sums[: core.size], slopes, total
 
-        by_core, by_factor, totals = zip(*_share(work, len(self.values), workers))
-        pieces = np.split(sum(by_factor), layout.offsets[1:].astype(np.intp))
-        return (
-            sum(by_core).reshape(extent).transpose(self.back),
-            [pieces[at].reshape(factors[at].shape) for at in self.back],
-            sum(totals),
-        )
+        found = [reduce(operator.iadd, each) for each in zip(*_share(work, len(self.values), workers))]
+        pieces = np.split(found[1], layout.offsets[1:].astype(np.intp))
+        by_factor = [pieces[at].reshape(factors[at].shape) for at in self.back]
+        return found[0].reshape(extent).transpose(self.back), by_factor, found[2]
 
     def contract(
         self, matrices: Sequence[Matrix], sizes: Sequence[int], workers: int, rows: slice | None = None
@@ -176,7 +174,7 @@ class SortedEntries:
 
         # threads that write to one array begin where an index of a mode that stays is new
         found = _share(work, len(values), workers, np.flatnonzero(changes < kept) if kept else None)
-        return (out if kept else sum(found)).reshape(extent)
+        return (out if kept else reduce(operator.iadd, found)).reshape(extent)
 
 
 def values_at(core: Matrix, factors: Sequence[Matrix], coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:

@@ -1,0 +1,172 @@
+"""`ntd` of everything that `ltr` reads: the same fit, with names and labels, and memory that does not grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.typing import NDArray
+
+import tucket as tk
+
+NAMES, LABELS = ("day", "place", "hour"), {"hour": range(6, 16)}
+
+
+def made() -> NDArray[np.float64]:
+    """Counts with structure, and with an empty slice in every mode but the last."""
+    rng = np.random.default_rng(0)
+    core = rng.gamma(0.3, size=(3, 3, 3))
+    rates = np.einsum("abc,ia,jb,kc->ijk", core, *(rng.gamma(0.5, size=(size, 3)) for size in (20, 15, 10)))
+    rates[4], rates[:, 7] = 0, 0
+    return np.asarray(rng.poisson(rates), np.float64)
+
+
+X = made()
+
+
+def table() -> Any:
+    """The entries as a table, one row for each event."""
+    import pandas as pd
+
+    rows = np.repeat(np.argwhere(X), X[X > 0].astype(int), axis=0)
+    return pd.DataFrame({name: rows[:, mode] for mode, name in enumerate(NAMES)})
+
+
+def to_zarr(folder: Path) -> Any:
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.open_array(str(folder / "x.zarr"), mode="w", shape=X.shape, chunks=(7, 15, 4), dtype="f8")
+    stored[...] = X
+    return tk.open(folder / "x.zarr")
+
+
+def to_npy(folder: Path) -> Any:
+    np.save(folder / "x.npy", X)
+    return tk.open(folder / "x.npy")
+
+
+def to_parquet(folder: Path) -> Any:
+    pytest.importorskip("pyarrow")
+    table().to_parquet(folder / "x.parquet")
+    return tk.from_parquet(folder / "x.parquet", NAMES)
+
+
+def to_hdf5(folder: Path) -> Any:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("x", data=X, chunks=(5, 5, 5))
+    return tk.open(folder / "x.h5")
+
+
+def to_tns(folder: Path) -> Any:
+    lines = (f"{i + 1} {j + 1} {k + 1} {X[i, j, k]:g}" for i, j, k in np.argwhere(X))
+    (folder / "x.tns").write_text("\n".join(lines))
+    return tk.open(folder / "x.tns")
+
+
+def to_xarray(_: Path) -> Any:
+    xarray = pytest.importorskip("xarray")
+    return xarray.DataArray(X, dims=NAMES, coords={"hour": list(LABELS["hour"])})
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "entries": lambda _: tk.from_entries(np.nonzero(X), X[X > 0], X.shape),
+    "duplicates": lambda _: tk.from_entries(np.tile(np.nonzero(X), 2), np.tile(X[X > 0], 2) / 2, X.shape),
+    "sparse": lambda _: pytest.importorskip("sparse").COO.from_numpy(X),
+    "stream": lambda _: tk.Stream([X[rows : rows + 7] for rows in range(0, 20, 7)]),
+    "sparse stream": lambda _: tk.Stream([pytest.importorskip("sparse").COO.from_numpy(X[:9]), X[9:]]),
+    "dask": lambda _: pytest.importorskip("dask.array").from_array(X, chunks=(6, 8, 10)),
+    "dask of sparse": lambda _: (
+        pytest.importorskip("dask.array")
+        .from_array(X, chunks=(6, 8, 10))
+        .map_blocks(pytest.importorskip("sparse").COO.from_numpy)
+    ),
+    "zarr": to_zarr,
+    "npy": to_npy,
+    "hdf5": to_hdf5,
+    "tns": to_tns,
+    "parquet": to_parquet,
+    "xarray": to_xarray,
+}
+
+
+@pytest.mark.parametrize("small", [0, 1 << 26], ids=["pass by pass", "loaded"])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_fit(form: str, small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.decomposition.data.SMALL_BYTES", small)
+    x = FORMS[form](tmp_path)
+    if form in {"tns", "parquet"}:  # whose shape, or labels, are those of the entries
+        used = np.ix_(*(np.flatnonzero(X.sum(axis=others)) for others in ((1, 2), (0, 2), (0, 1))))
+        dense = X[used] if form == "parquet" else X
+    else:
+        dense = X
+    start = tk.ltr(dense, 3, blocks="uniform")
+    for loss in ("kl", "ls"):
+        ours, expected = (tk.ntd(each, init=start, loss=loss, multilevel=False, n_iter_max=5) for each in (x, dense))
+        assert ours.loss == pytest.approx(expected.loss, rel=1e-6)
+        np.testing.assert_allclose(ours.to_tensor(), expected.to_tensor(), rtol=1e-4, atol=1e-4)
+    by_default = tk.ntd(x, 3)
+    assert by_default.loss == pytest.approx(by_default.kl(dense), rel=1e-9)
+    assert by_default.loss <= tk.ltr(dense, 3).kl(dense)
+
+
+def test_names_and_labels() -> None:
+    entries = FORMS["entries"](Path())
+    fit = tk.ntd(entries, {"day": 3, "place": None, "hour": 2}, names=NAMES, labels=LABELS, n_iter_max=3)
+    assert fit.rank == (3, 15, 2)
+    assert fit.axes is not None
+    assert fit.axes.names == NAMES
+    np.testing.assert_array_equal(fit.axes.labels[2], LABELS["hour"])
+    by_table = tk.ntd(tk.from_table(table(), NAMES), 3, n_iter_max=3)
+    assert by_table.axes is not None
+    assert by_table.axes.names == NAMES
+    assert by_table.shape == (len(np.unique(np.nonzero(X)[0])), len(np.unique(np.nonzero(X)[1])), 10)
+
+
+def test_a_matrix_of_scipy() -> None:
+    matrix = scipy.sparse.coo_array(X[0] + X[1])
+    for loss in ("kl", "ls"):
+        fit = tk.ntd(matrix.tocsr(), 4, loss=loss)
+        dense = matrix.toarray()
+        assert fit.loss == pytest.approx(fit.kl(dense) if loss == "kl" else fit.relative_error(dense), rel=1e-6)
+
+
+@pytest.mark.parametrize("init", ["auto", "ltr", "hosvd", "random"])
+def test_every_start_of_entries(init: Any) -> None:
+    for loss in ("kl", "ls"):
+        fit = tk.ntd(FORMS["entries"](Path()), (3, 4, None), init=init, loss=loss)
+        assert fit.rank == (3, 4, 10)
+
+
+def test_a_source_that_fails_in_mid_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.decomposition.data.SMALL_BYTES", 0)
+    reads = []
+
+    class Failing:
+        shape, dtype, chunks = X.shape, X.dtype, (7, 15, 10)
+
+        def __getitem__(self, box: Any) -> Any:
+            reads.append(box)
+            if len(reads) == 14:
+                raise OSError("disk gone")
+            return X[box]
+
+    from tucket.sources.chunked import Chunked
+
+    monkeypatch.setattr("tucket.sources.chunked.BOX_BYTES", 1)
+    with pytest.raises(ValueError, match=r"x\[.*\] cannot be read: disk gone"):
+        tk.ntd(Chunked(Failing(), Failing.chunks), 3, multilevel=False, init="ltr")
+
+
+def test_read_as_an_array(tmp_path: Path) -> None:
+    for form, make in FORMS.items():
+        from tucket.sources.as_source import as_source
+
+        found = as_source(make(tmp_path)).to_numpy()
+        if form == "parquet":
+            assert found.sum() == X.sum()
+        else:
+            np.testing.assert_array_equal(found, X)
