@@ -26,7 +26,7 @@ from tucket.backends import NUMPY
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import Run
 from tucket.decomposition.data import Data, data_of
-from tucket.decomposition.losses import Loss
+from tucket.decomposition.losses import FREE, Fixed, Loss
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.kernels.algebra import Matrix, Parts, quotient
 from tucket.kernels.measures import power_of_two
@@ -76,6 +76,7 @@ class Level:
     masses: tuple[NDArray[np.float64], ...]
     kept: float
     by_mass: bool
+    fixed: Fixed
     offset: float = 0.0
 
     @property
@@ -94,7 +95,7 @@ class Level:
         # much less than the rest counts as a little more, or the squares of its weight overflow
         roots = [np.sqrt(np.where(m > 0, np.maximum(m, FAINT * m.sum()), 0.0)) for m in self.masses]
         metric = [np.divide(1, r, where=r > 0, out=np.zeros_like(r)) for r in roots]
-        return LeastSquares(self.data, self.data.place_all(metric), self.data.place_all(roots))
+        return LeastSquares(self.data, self.data.place_all(metric), self.data.place_all(roots), self.fixed)
 
     @cached_property
     def measures(self) -> list[Matrix]:
@@ -126,11 +127,18 @@ class Pyramid:
     """
 
     def __init__(
-        self, source: Source, statistics: Statistics, partitions: Sequence[Partition], loss: Loss, run: Run
+        self,
+        source: Source,
+        statistics: Statistics,
+        partitions: Sequence[Partition],
+        loss: Loss,
+        run: Run,
+        fixed: Fixed,
     ) -> None:
         mean = statistics.total / source.size
         self.scale = unit_scale(mean) if source.backend.has_float64 else 1 / power_of_two(mean, 1000)
         self.data, self.statistics, self.loss = data_of(source, self.scale, run), statistics, loss
+        self.fixed = fixed
         self.total, self.information = statistics.total * self.scale, statistics.total_correlation()
         self.whole = self._level(single_indices(self.data.shape))
         levels = [
@@ -145,9 +153,9 @@ class Pyramid:
         else:
             masses = tuple(sizes.astype(np.float64) for sizes in partition.block_sizes)
         if all(blocks.is_whole for blocks in partition.modes):
-            return Level(partition, self.data, masses, self.information, self.loss.by_mass)
+            return Level(partition, self.data, masses, self.information, self.loss.by_mass, self.fixed)
         core = self.statistics.coarsen(partition).core
-        level = Level(partition, self.data.with_tensor(core), masses, kept_in(core), self.loss.by_mass)
+        level = Level(partition, self.data.with_tensor(core), masses, kept_in(core), self.loss.by_mass, self.fixed)
         return replace(level, offset=max(0.0, self.loss.offset(level, self)))
 
     def square_sum(self) -> float:
@@ -158,7 +166,13 @@ class Pyramid:
 
 
 def make_pyramid(
-    source: Source, rank: Sequence[int], finest: Partition | int | None, coarse: bool, loss: Loss, run: Run
+    source: Source,
+    rank: Sequence[int],
+    finest: Partition | int | None,
+    coarse: bool,
+    loss: Loss,
+    run: Run,
+    fixed: Fixed = FREE,
 ) -> Pyramid:
     """Read a tensor for its levels, down to the finest, with coarser ones or without.
 
@@ -167,17 +181,17 @@ def make_pyramid(
     shape, whole, has_levels = source.shape, single_indices(source.shape), coarse and loss.has_levels
     if isinstance(finest, int) and finest < source.size:
         statistics = sketch(source, rank, finest, run)
-        return Pyramid(source, statistics, [statistics.partition], loss, run)
+        return Pyramid(source, statistics, [statistics.partition], loss, run, fixed)
     if has_levels and finest is None and not source.in_memory and source.size > SKETCH_CELLS:
         statistics = sketch(source, rank, SKETCH_CELLS, run)
-        return Pyramid(source, statistics, [statistics.partition, whole], loss, run)
+        return Pyramid(source, statistics, [statistics.partition, whole], loss, run, fixed)
     last = finest if isinstance(finest, Partition) else whole
     most = COARSEST_CELLS if source.backend is NUMPY else DEVICE_COARSEST_CELLS
     partitions = list(coarser_and_coarser(last, rank, most)) if has_levels else [last]
     if isinstance(source, Sparse):  # a level with more cells than there are entries takes longer than the entries
         partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= len(source.entries.values)]
     seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
-    return Pyramid(source, read(source, seen, run, moments=True), partitions[::-1], loss, run)
+    return Pyramid(source, read(source, seen, run, moments=True), partitions[::-1], loss, run, fixed)
 
 
 def unit_scale(mean: float) -> float:

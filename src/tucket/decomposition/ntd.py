@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY, get_backend
-from tucket.base.axes import check_rank_by_mode
+from tucket.base.axes import check_rank_by_mode, find_mode
 from tucket.base.checks import (
     Rank,
     as_index,
@@ -30,8 +30,9 @@ from tucket.base.threads import single_threaded_blas
 from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Begin, Descent, descend, improve
 from tucket.decomposition.fit import Fit
+from tucket.decomposition.fixed import restore
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
-from tucket.decomposition.losses import LOSSES, Loss
+from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
 from tucket.decomposition.starts import STARTS
 from tucket.kernels.algebra import Parts
 from tucket.models.model import Model
@@ -59,6 +60,7 @@ def ntd(
     tol: float = 1e-4,
     multilevel: Literal["auto"] | bool = "auto",
     finest: int | Partition | None = None,
+    fixed: int | str | Iterable[int | str] = (),
     budget: float | None = None,
     preset: Literal["paper"] | None = None,
     rng: np.random.Generator | int | None = None,
@@ -109,6 +111,8 @@ def ntd(
         tensor has more than 2**27 entries; True goes down to single indices; False begins with them.
     finest : int or Partition, optional
         How far down to go: at most so many cells, or these blocks.
+    fixed : mode, "core", or sequence of these, default ()
+        What stays as it is in the model that `init` gives: the factors of some modes, the core, or both.
     budget : float, optional
         Seconds after which to stop with the best so far.
     preset : {"paper"}, optional
@@ -162,8 +166,9 @@ def ntd(
     limits = check_count(n_iter_max, "n_iter_max"), check_number(tol, "tol", least=0)
     descent = Descent(run, *limits, published=preset is not None)
     last = _check_finest(finest, multilevel, source, ranks)
+    kept = _check_fixed(fixed, source, given, last)
     with single_threaded_blas, source.backend.full_precision():
-        pyramid = make_pyramid(source, ranks, last, bool(multilevel) and given is None, goal, run)
+        pyramid = make_pyramid(source, ranks, last, bool(multilevel) and given is None, goal, run, kept)
         if pyramid.total == 0:
             parts = _nothing(descent, pyramid, ranks)
         elif given is None:
@@ -171,9 +176,26 @@ def ntd(
             parts = descend(descent, pyramid, begins)
         else:
             parts = improve(descent, pyramid, given)
+    if given is not None:
+        parts = restore(parts, pyramid.whole.restrict(given), kept)
     model = _finish(parts, pyramid, source, target, descent)
     levels = [level.partition.rank for level in pyramid.levels]
     return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations, passes.passes)
+
+
+def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object) -> Fixed:
+    """Return what stays as it is given."""
+    items = [fixed] if isinstance(fixed, str) or as_index(fixed) is not None else list(fixed)
+    if not items:
+        return FREE
+    if given is None:
+        raise TypeError("fixed: what stays as it is comes from a model; give one as init")
+    if finest is not None:
+        raise ValueError("fixed: what stays as it is has a value for every index; give multilevel=True and no finest")
+    modes = frozenset(find_mode(item, source.axes, len(source.shape)) for item in items if item != "core")
+    if len(modes) == len(source.shape) and "core" in items:
+        raise ValueError("fixed: nothing is left to be fitted; leave out a mode or the core")
+    return Fixed(modes, "core" in items)
 
 
 def _nothing(descent: Descent, pyramid: Pyramid, ranks: tuple[int, ...]) -> Parts:

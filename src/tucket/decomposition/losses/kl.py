@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data
-from tucket.decomposition.losses.loss import Loss, Problem, Update, published_ratio
+from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, published_ratio
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
     distance_of,
     multiply_all,
+    quotient,
     share,
     to_mixture,
     unfold,
@@ -49,7 +50,7 @@ class KullbackLeibler(Loss):
 
     def problem(self, level: Level, pyramid: Pyramid) -> Divergence:
         """Return the divergence of the level's block sums from models."""
-        return Divergence(level.data, pyramid.total, level.measures)
+        return Divergence(level.data, pyramid.total, level.measures, pyramid.fixed)
 
     def offset(self, level: Level, pyramid: Pyramid) -> float:
         """Return what the blocks hide of the information, by Pythagoras."""
@@ -70,20 +71,21 @@ class Divergence(Problem):
     The measures are the marginals of the tensor, one per mode; without them, models begin as they are given.
     """
 
-    def __init__(self, data: Data, total: float, measures: Sequence[Matrix] | None = None) -> None:
-        self.data, self.total, self.measures = data, total, measures
-        self._improve = data.repeated(_improve)
+    def __init__(self, data: Data, total: float, measures: Sequence[Matrix] | None = None, fixed: Fixed = FREE) -> None:
+        self.data, self.total, self.measures, self.fixed = data, total, measures, fixed
+        self._improve = data.repeated(_improve, fixed.flags(len(data.shape)))
 
     def begin(self, parts: Parts) -> Parts:
         """Return a mixture of the tensor's total, with a little of the rank-1 model in every component."""
         core, factors = to_mixture(*parts)
         if self.measures is None:
             return core, factors
-        mass = get_namespace(core).sum(core)
-        core = share((1 - FLOOR) * self.total * core, mass) + FLOOR * self.total / math.prod(core.shape)
+        core = share(self.total * core, get_namespace(core).sum(core))
+        if not self.fixed.core:
+            core = (1 - FLOOR) * core + FLOOR * self.total / math.prod(core.shape)
         return core, [
-            (1 - FLOOR) * factor + FLOOR / self.total * masses[:, None]
-            for factor, masses in zip(factors, self.measures)
+            factor if mode in self.fixed.modes else (1 - FLOOR) * factor + FLOOR / self.total * masses[:, None]
+            for mode, (factor, masses) in enumerate(zip(factors, self.measures))
         ]
 
     def distance(self, parts: Parts) -> float:
@@ -140,15 +142,39 @@ class Divergence(Problem):
         def move(new: Matrix, old: Matrix) -> Matrix:
             return new * xp.clip(share(new, old), 1 / LEAP, LEAP) ** pace
 
-        core = move(now[0], then[0])
-        return core * (self.total / xp.sum(core)), [_normalised(move(a, b)) for a, b in zip(now[1], then[1])]
+        core = now[0] if self.fixed.core else move(now[0], then[0])
+        factors = [
+            new if mode in self.fixed.modes else _normalised(move(new, old))
+            for mode, (new, old) in enumerate(zip(now[1], then[1]))
+        ]
+        return core * (self.total / xp.sum(core)), factors
 
 
-def _improve(data: Data, core: Matrix, *factors: Matrix) -> tuple[Matrix, ...]:
-    """Return a better mixture, and the divergence from the one that is given, with the total added to it."""
+def _improve(data: Data, *given: Any) -> tuple[Matrix, ...]:
+    """Return a better mixture, and the divergence from the one that is given, with the total added to it.
+
+    Given are what is fixed, as `Fixed.flags` has it, the core and the factors.
+    """
+    count = len(data.shape)
+    (is_core_fixed, *are_fixed), (core, *factors) = given[: count + 1], given[count + 1 :]
     core_slopes, factor_slopes, with_total = _slopes(data, core, factors)
-    better = (_normalised(factor * slope) for factor, slope in zip(factors, factor_slopes))
-    return core * core_slopes, *better, with_total
+    better = [
+        factor if is_fixed else _normalised(factor * slope)
+        for factor, slope, is_fixed in zip(factors, factor_slopes, are_fixed)
+    ]
+    counts = core * core_slopes
+    if is_core_fixed:
+        counts = _scaled(core, counts, [mode for mode, is_fixed in enumerate(are_fixed) if not is_fixed])
+    return counts, *better, with_total
+
+
+def _scaled(core: Matrix, like: Matrix, modes: Sequence[int]) -> Matrix:
+    """Scale the slices of a core along some modes to the sums of the slices of another, in turn."""
+    xp = get_namespace(core)
+    for mode in modes:
+        others = tuple(k for k in range(core.ndim) if k != mode)
+        core = weigh(core, {mode: quotient(xp.sum(like, axis=others), xp.sum(core, axis=others))})
+    return core
 
 
 def _slopes(data: Data, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tucket.kernels.algebra import Matrix, Parts, at_least
@@ -13,6 +14,22 @@ if TYPE_CHECKING:
 
 Update = tuple[Matrix, list[Matrix], float]
 """A core, factors, and their distance from the tensor."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What stays as it is given: the factors of some modes, and the core up to the scales of the other factors."""
+
+    modes: frozenset[int] = frozenset()
+    core: bool = False
+
+    def flags(self, count: int) -> tuple[int, ...]:
+        """Return 1 for what is fixed, and 0 for the rest: the core, then each factor."""
+        return (int(self.core), *(int(mode in self.modes) for mode in range(count)))
+
+
+FREE = Fixed()
+"""Nothing is fixed."""
 
 
 class Problem(ABC):

@@ -14,11 +14,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data
-from tucket.decomposition.losses.loss import Loss, Problem, Update, published_ratio
+from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, published_ratio
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 from tucket.kernels.algebra import (
     Matrix,
@@ -74,11 +74,17 @@ class LeastSquares(Problem):
     row is multiplied by its weight, and in the end by what undoes it, the root.
     """
 
-    def __init__(self, data: Data, metric: Sequence[Matrix], roots: Sequence[Matrix] | None = None) -> None:
+    def __init__(
+        self,
+        data: Data,
+        metric: Sequence[Matrix],
+        roots: Sequence[Matrix] | None = None,
+        fixed: Fixed = FREE,
+    ) -> None:
         self.data, self.metric, self.roots = data, metric, roots
-        self.norm = data.square_sum(metric)
-        self._first_sweep = data.repeated(_sweep, (FIRST_STEPS,), metric)
-        self._sweep = data.repeated(_sweep, (CORE_STEPS,), metric)
+        self.norm, flags = data.square_sum(metric), fixed.flags(len(data.shape))
+        self._first_sweep = data.repeated(_sweep, (FIRST_STEPS, *flags), metric)
+        self._sweep = data.repeated(_sweep, (CORE_STEPS, *flags), metric)
 
     def begin(self, parts: Parts) -> Parts:
         """Return a model with its factors in the metric."""
@@ -154,15 +160,15 @@ def _contract_to(
         yield rows, weigh(part, {mode: metric[mode][rows]})
 
 
-def _sweep(data: Data, steps: int, *arrays: Matrix) -> tuple[Matrix, ...]:
+def _sweep(data: Data, steps: int, *given: Any) -> tuple[Matrix, ...]:
     """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
 
-    The arrays are the metric, the core and the factors.
+    Given are what is fixed, as `Fixed.flags` has it, the metric, the core and the factors.
     """
     count = len(data.shape)
-    metric, core, factors = arrays[:count], arrays[count], arrays[count + 1 :]
+    flags, metric, core, factors = given[: count + 1], given[count + 1 :][:count], given[-count - 1], given[-count:]
     grams = [factor.T @ factor for factor in factors]
-    state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps)
+    state = _State(core, list(factors), grams, list(map(eigenvalue_bound, grams)), data, steps, flags)
     for some in _groups(data, list(range(count)), core.shape, state.shrink):
         others = {mode: state.factors[mode] for mode in range(count) if mode not in some}
         if len(some) == 1:
@@ -195,6 +201,7 @@ class _State:
     bounds: list[Matrix]
     data: Data
     steps: int
+    fixed: tuple[int, ...]  # the core, then each factor
     objective: Matrix = 0.0
 
     @property
@@ -213,22 +220,33 @@ class _State:
     def improve_factor(self, parts: Iterable[tuple[slice, Matrix]], mode: int) -> None:
         """Improve one factor, some rows at a time, and then the core."""
         core, grams = unfold(self.core, mode), dict(enumerate(self.grams))
-        xp, gram = get_namespace(core), core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
+        gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
         rows, target = [], 0.0
         for some, part in parts:
-            goals, before = unfold(part, mode) @ core.T, self.factors[mode][some, :]
-            rows.append(self.data.descend_rows(goals, gram, before, ROW_SWEEPS, ROW_TOLERANCE))
-            target = target + multiply(part, rows[-1], mode)
-        factor = join(rows)
-        # columns of norm 1: the gradient of the core is then as well conditioned as scaling can make it
-        norms = xp.sqrt(xp.sum(xp.square(factor), axis=0))
-        norms = norms + xp.astype(norms == 0, norms.dtype)
-        self.factors[mode] = factor = factor / norms
-        self.grams[mode] = factor.T @ factor
-        self.bounds[mode] = eigenvalue_bound(self.grams[mode])
-        target, start = weigh(target, {mode: 1 / norms}), weigh(self.core, {mode: norms})
+            better = self.factors[mode][some, :]
+            if not self.fixed[mode + 1]:
+                goals = unfold(part, mode) @ core.T
+                better = self.data.descend_rows(goals, gram, better, ROW_SWEEPS, ROW_TOLERANCE)
+            rows.append(better)
+            target = target + multiply(part, better, mode)
+        self._put(mode, join(rows), target)
+
+    def _put(self, mode: int, factor: Matrix, target: Matrix) -> None:
+        """Take a factor, and improve the core, given the tensor contracted with all factors."""
+        xp = get_namespace(factor)
+        if not any((self.fixed[0], self.fixed[mode + 1])):
+            # columns of norm 1: the gradient of the core is then as well conditioned as scaling can make it
+            norms = xp.sqrt(xp.sum(xp.square(factor), axis=0))
+            norms = norms + xp.astype(norms == 0, norms.dtype)
+            factor, target = factor / norms, weigh(target, {mode: 1 / norms})
+            self.core = weigh(self.core, {mode: norms})
+        self.factors[mode], self.grams[mode] = factor, factor.T @ factor
         multiply_by = partial(multiply_by_all, matrices=self.grams)
-        self.core, self.objective = nearest(target, multiply_by, math.prod(self.bounds), start, self.steps)
+        if self.fixed[0]:
+            self.objective = objective(self.core, multiply_by(self.core) - target, target)
+            return
+        self.bounds[mode] = eigenvalue_bound(self.grams[mode])
+        self.core, self.objective = nearest(target, multiply_by, math.prod(self.bounds), self.core, self.steps)
 
 
 def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list[int], list[int]]]:
