@@ -16,6 +16,7 @@ from strategies import tensors
 from tucket.backends import get_backend
 from tucket.decomposition.data import DenseData, DeviceData
 from tucket.decomposition.data import device as module
+from tucket.decomposition.losses import FREE
 from tucket.decomposition.losses.kl import Divergence, _improve
 from tucket.decomposition.losses.ls import LeastSquares, _sweep
 from tucket.kernels.algebra import distance_of, to_mixture
@@ -151,7 +152,7 @@ def test_nothing_that_is_recorded_looks_at_a_value() -> None:
     arrays = [torch.from_numpy(rng.random(extent)) for extent in ((2, 2, 2), (4, 2), (5, 2), (6, 2))]
     metric = [torch.ones(size, dtype=torch.float64) for size in x.shape]
     with Watch():
-        _sweep(data, 5, *metric, *arrays)
-        _improve(data, *arrays)
+        _sweep(data, 5, *FREE.flags(3), *metric, *arrays)
+        _improve(data, *FREE.flags(3), *arrays)
     assert "mm" in seen
     assert not seen & {"_local_scalar_dense", "lift_fresh", "nonzero", "index", "index_put_", "is_nonzero"}

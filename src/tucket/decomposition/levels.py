@@ -25,7 +25,7 @@ from tucket import kernels
 from tucket.backends import NUMPY
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import Run
-from tucket.decomposition.data import Data, data_of
+from tucket.decomposition.data import Data, backend_of, data_of
 from tucket.decomposition.losses import FREE, Fixed, Loss
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.kernels.algebra import Matrix, Parts, quotient
@@ -136,7 +136,7 @@ class Pyramid:
         fixed: Fixed,
     ) -> None:
         mean = statistics.total / source.size
-        self.scale = unit_scale(mean) if source.backend.has_float64 else 1 / power_of_two(mean, 1000)
+        self.scale = unit_scale(mean) if backend_of(source).has_float64 else 1 / power_of_two(mean, 1000)
         self.data, self.statistics, self.loss = data_of(source, self.scale, run), statistics, loss
         self.fixed = fixed
         self.total, self.information = statistics.total * self.scale, statistics.total_correlation()
@@ -186,7 +186,7 @@ def make_pyramid(
         statistics = sketch(source, rank, SKETCH_CELLS, run)
         return Pyramid(source, statistics, [statistics.partition, whole], loss, run, fixed)
     last = finest if isinstance(finest, Partition) else whole
-    most = COARSEST_CELLS if source.backend is NUMPY else DEVICE_COARSEST_CELLS
+    most = COARSEST_CELLS if backend_of(source) is NUMPY else DEVICE_COARSEST_CELLS
     partitions = list(coarser_and_coarser(last, rank, most)) if has_levels else [last]
     if isinstance(source, Sparse):  # a level with more cells than there are entries takes longer than the entries
         partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= len(source.entries.values)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tucket.backends import NUMPY
+from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.run import Run
 from tucket.decomposition.data.chunks import SourceData
 from tucket.decomposition.data.data import Data
@@ -13,7 +13,7 @@ from tucket.sources.dense import SMALL_BYTES, Array, Mapped
 from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse
 
-__all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "data_of", "load_for_passes"]
+__all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "backend_of", "data_of", "load_for_passes"]
 
 
 def load_for_passes(source: Source) -> Source:
@@ -27,10 +27,15 @@ def load_for_passes(source: Source) -> Source:
     return Array(source.to_numpy(), source.axes)
 
 
+def backend_of(source: Source) -> Backend:
+    """Return the backend that a decomposition of a source computes with."""
+    return get_backend(source.array) if isinstance(source, Array) else NUMPY
+
+
 def data_of(source: Source, scale: float, run: Run) -> Data:
     """Return a tensor as a decomposition reads it, wherever it is."""
     if isinstance(source, Array | Mapped):
-        tensor, backend, workers = source.array, source.backend, run.workers
+        tensor, backend, workers = source.array, backend_of(source), run.workers
         return DenseData(tensor, scale, workers) if backend is NUMPY else DeviceData(tensor, backend, scale, workers)
     if isinstance(source, Sparse):
         return EntriesData(source.entries, scale, run.workers)

@@ -221,15 +221,15 @@ class _State:
         """Improve one factor, some rows at a time, and then the core."""
         core, grams = unfold(self.core, mode), dict(enumerate(self.grams))
         gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
-        rows, target = [], 0.0
+        rows, targets = [], []
         for some, part in parts:
             better = self.factors[mode][some, :]
             if not self.fixed[mode + 1]:
                 goals = unfold(part, mode) @ core.T
                 better = self.data.descend_rows(goals, gram, better, ROW_SWEEPS, ROW_TOLERANCE)
             rows.append(better)
-            target = target + multiply(part, better, mode)
-        self._put(mode, join(rows), target)
+            targets.append(multiply(part, better, mode))
+        self._put(mode, join(rows), sum(targets[1:], start=targets[0]))
 
     def _put(self, mode: int, factor: Matrix, target: Matrix) -> None:
         """Take a factor, and improve the core, given the tensor contracted with all factors."""
