@@ -127,12 +127,15 @@ def test_levels_go_from_coarse_to_fine(loss: Any) -> None:
     smooth = np.add.outer(np.add.outer(np.sin(np.arange(24) / 9), np.arange(20) / 7), np.arange(16) / 11) ** 2
     x = smooth + rng.random((24, 20, 16)) / 9
     steps: list[tk.Step] = []
-    fit = tk.ntd(x, 2, loss=loss, callback=steps.append)
+    fit = tk.ntd(x, 2, loss=loss, init="ltr", callback=steps.append)
     assert fit.levels == ((2, 2, 2), (3, 3, 2), (6, 5, 4), (12, 10, 8), (24, 20, 16))
     assert [step.level for step in steps] == sorted(step.level for step in steps)
     assert {step.level for step in steps} == set(range(5))
     assert len(steps) == fit.n_iterations
     assert [step for step in steps if not math.isnan(step.loss)] == list(fit.trace)
+    free = tk.ntd(x, 2, loss=loss)  # tries other starts on the coarsest level
+    assert free.levels == fit.levels
+    assert free.loss <= fit.loss * (1 + 1e-3)
     plain = tk.ntd(x, 2, loss=loss, multilevel=False)
     assert plain.levels == ((24, 20, 16),)
     assert fit.loss <= 1.05 * plain.loss

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -28,7 +27,7 @@ from tucket.base.partition import Partition
 from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback
 from tucket.base.threads import single_threaded_blas
 from tucket.decomposition.data import load_for_passes
-from tucket.decomposition.descent import Begin, Descent, descend, improve
+from tucket.decomposition.descent import Descent, descend, improve
 from tucket.decomposition.fit import Fit
 from tucket.decomposition.fixed import restore
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
@@ -56,7 +55,7 @@ def ntd(
     init: Literal["auto", "ltr", "hosvd", "random"] | Model | tuple[ArrayLike, Sequence[ArrayLike]] = "auto",
     names: Iterable[str] | None = None,
     labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None = None,
-    n_iter_max: int = 200,
+    n_iter_max: int = 1000,
     tol: float = 1e-4,
     multilevel: Literal["auto"] | bool = "auto",
     finest: int | Partition | None = None,
@@ -77,8 +76,8 @@ def ntd(
 
     It begins on a coarse view of the tensor, with an error that is exactly known for the whole, and goes on to ever
     finer ones. For the relative error it takes accelerated least squares; for the divergence it takes these first, in
-    the metric of the marginals, which is near the divergence, and then accelerated expectation-maximisation. The loss
-    never rises.
+    the metric of the marginals, which is near the divergence, and then accelerated expectation-maximisation. When that
+    gains little, it tries other starts on the coarsest level, and goes on with the best. The loss never rises.
 
     Parameters
     ----------
@@ -96,16 +95,16 @@ def ntd(
         loss of your own.
     init : {"auto", "ltr", "hosvd", "random"}, model, or (core, factors), default "auto"
         Where to start: from LTR, from the absolute values of the singular vectors, from random numbers, by default
-        from the one of these that leads furthest in a few sweeps; or from what is given, such as a TensorLy result.
-        The result is never worse than a given model.
+        from the one of these that leads furthest; or from what is given, such as a TensorLy result. The result is
+        never worse than a given model. By default, and without a budget, its divergence is at most that of `ltr`.
     names : sequence of str, one per mode, optional
         Names of the modes, for arrays that have none of their own.
     labels : dict from modes to labels, or one sequence of labels or None per mode, optional
         Labels of the indices, for arrays that have none of their own.
-    n_iter_max : int, default 200
+    n_iter_max : int, default 1000
         Maximum iterations per level.
     tol : float, default 1e-4
-        Iterations on the finest level end when they lower the loss by less than this share each.
+        Iterations on the finest level end when the last ten lower the loss by less than this share together.
     multilevel : {"auto", True, False}, default "auto"
         Whether to go from coarse to fine. "auto" does, and ends on a level of about four million cells if the
         tensor has more than 2**27 entries; True goes down to single indices; False begins with them.
@@ -172,8 +171,7 @@ def ntd(
         if pyramid.total == 0:
             parts = _nothing(descent, pyramid, ranks)
         elif given is None:
-            begins: list[Begin] = [partial(start, rank=ranks, rng=run.generator()) for start in starts]
-            parts = descend(descent, pyramid, begins)
+            parts = descend(descent, pyramid, starts, ranks)
         else:
             parts = improve(descent, pyramid, given)
     if given is not None:
@@ -237,7 +235,7 @@ def _cast(model: Tucker, dtype: np.dtype[Any], pyramid: Pyramid, loss: float) ->
 def _check_preset(preset: str, *given: Any) -> tuple[Any, ...]:
     """Return what a preset stands for; nothing else may be said beside it."""
     found = choose(preset, {"paper": PAPER}, "preset")
-    is_plain = isinstance(given[0], str) and given == ("auto", 200, 1e-4, "auto", None)
+    is_plain = isinstance(given[0], str) and given == ("auto", 1000, 1e-4, "auto", None)
     if not is_plain:
         raise ValueError(f"preset={preset!r} has its own {', '.join(found)}; leave them out")
     return tuple(found.values())

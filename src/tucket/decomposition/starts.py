@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from tucket.projection.unfolding import kept_in
 from tucket.sources.source import Source
 
 Start = Callable[..., Parts | None]
-"""From a level to a model of it, given a rank and a generator; None where that would take too long."""
+"""From a level to a model of it, given a rank and how to run; None where that would take too long."""
 
 SHORT_INDICES = 1000
 """Size of a mode, or of all others together, up to which singular vectors are soon found."""
@@ -38,21 +39,33 @@ CHEAP_LOGS = 2_000_000
 """Logarithms up to which indices are moved one by one for blocks that are only a start."""
 
 
-def from_ltr(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -> Parts:
+def from_ltr(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
     """Project the tensor under blocks: of a full search if it is small, else of neighbours, or of a short search.
 
     A short search is made where neighbours are too different to be a start.
     """
     data, blocks = level.data, Partition.uniform(level.data.shape, rank)
-    source, run = data.source, Run(data.workers)
+    source, run = data.source, _run_for(data, run)
     if data.size <= SMALL_ENTRIES:
-        blocks = Search(source, run).best(blocks, [Clusters()] * len(rank), rng)
-        return _project(data, source, blocks, run)
+        return from_clusters(level, rank, run)
     core, factors = _project(data, source, blocks, run)
     if kept_in(core) >= FAIR * level.kept:
         return core, factors
     blocks, _ = Search(source, run).descend(blocks, [Clusters(CHEAP_LOGS)] * len(rank), 1)
     return _project(data, source, blocks, run)
+
+
+def from_clusters(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
+    """Project the tensor under blocks of a full search, as LTR does."""
+    data, run = level.data, _run_for(level.data, run)
+    blocks = Partition.uniform(data.shape, rank)
+    blocks = Search(data.source, run).best(blocks, [Clusters()] * len(rank), run.generator())
+    return _project(data, data.source, blocks, run)
+
+
+def _run_for(data: Data, run: Run) -> Run:
+    """Return how to run over data: what is in memory has no progress to report."""
+    return replace(run, progress=None) if data.is_in_memory else run
 
 
 def _project(data: Data, source: Source, blocks: Partition, run: Run) -> Parts:
@@ -65,7 +78,7 @@ def _project(data: Data, source: Source, blocks: Partition, run: Run) -> Parts:
     return data.place(core) * data.scale, [data.place(factor) for factor in factors]
 
 
-def from_singular_vectors(level: Level, rank: tuple[int, ...], rng: object) -> Parts:  # noqa: ARG001
+def from_singular_vectors(level: Level, rank: tuple[int, ...], run: object) -> Parts:  # noqa: ARG001
     """Take the absolute values of the higher-order singular value decomposition."""
     data = level.data
     vectors = [_singular_vectors(data, mode, r) for mode, r in enumerate(rank)]
@@ -82,16 +95,16 @@ def _singular_vectors(data: Data, mode: int, rank: int) -> Matrix:
     return xp.concat([vectors, data.place(np.full((size, missing), size**-0.5))], axis=1)
 
 
-def from_singular_vectors_if_cheap(level: Level, rank: tuple[int, ...], rng: object) -> Parts | None:
+def from_singular_vectors_if_cheap(level: Level, rank: tuple[int, ...], run: object) -> Parts | None:
     """Take the singular vectors if they need no longer than a few sweeps."""
     size = level.data.size
     is_cheap = level.data.is_in_memory and all(min(n, size // n) <= SHORT_INDICES for n in level.data.shape)
-    return from_singular_vectors(level, rank, rng) if is_cheap else None
+    return from_singular_vectors(level, rank, run) if is_cheap else None
 
 
-def from_random(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -> Parts:
+def from_random(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
     """Draw every number from 0 to 1, and give the model the total of the tensor."""
-    data = level.data
+    data, rng = level.data, run.generator()
     factors = [rng.random((size, r)) for size, r in zip(data.shape, rank)]
     core = rng.random(rank)
     mass = multiply_all(core, {mode: factor.sum(axis=0)[:, None] for mode, factor in enumerate(factors)}).item()
@@ -100,9 +113,9 @@ def from_random(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -
     return data.place(core * (total / mass)), [data.place(factor) for factor in factors]
 
 
-def from_random_if_cheap(level: Level, rank: tuple[int, ...], rng: np.random.Generator) -> Parts | None:
+def from_random_if_cheap(level: Level, rank: tuple[int, ...], run: Run) -> Parts | None:
     """Draw a model with a small core, since sweeps of it cost little."""
-    return from_random(level, rank, rng) if math.prod(rank) <= SMALL_CORE_ENTRIES else None
+    return from_random(level, rank, run) if math.prod(rank) <= SMALL_CORE_ENTRIES else None
 
 
 STARTS: Mapping[str, tuple[Start, ...]] = {
@@ -111,3 +124,11 @@ STARTS: Mapping[str, tuple[Start, ...]] = {
     "hosvd": (from_singular_vectors,),
     "random": (from_random,),
 }
+
+OTHERS: tuple[Start, ...] = (
+    from_clusters,
+    from_singular_vectors_if_cheap,
+    from_random_if_cheap,
+    from_random_if_cheap,
+)
+"""Starts that are tried afterwards."""

@@ -9,7 +9,7 @@ from tucket.decomposition.data.data import Data
 from tucket.decomposition.data.dense import DenseData
 from tucket.decomposition.data.device import DeviceData
 from tucket.decomposition.data.entries import EntriesData
-from tucket.sources.dense import SMALL_BYTES, Array, Mapped
+from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse
 
@@ -34,7 +34,7 @@ def backend_of(source: Source) -> Backend:
 
 def data_of(source: Source, scale: float, run: Run) -> Data:
     """Return a tensor as a decomposition reads it, wherever it is."""
-    if isinstance(source, Array | Mapped):
+    if isinstance(source, Array):
         tensor, backend, workers = source.array, backend_of(source), run.workers
         return DenseData(tensor, scale, workers) if backend is NUMPY else DeviceData(tensor, backend, scale, workers)
     if isinstance(source, Sparse):

@@ -62,6 +62,11 @@ class Data(ABC):
         """Number of entries, zeros included."""
         return math.prod(self.shape)
 
+    @property
+    def entries_per_pass(self) -> int:
+        """Number of entries that a pass reads."""
+        return self.size
+
     def place(self, array: Any) -> Matrix:
         """Bring a small NumPy array to where the tensor is, in floats; an array that is there stays."""
         there = self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array

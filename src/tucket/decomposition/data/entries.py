@@ -41,6 +41,11 @@ class EntriesData(HostData):
         return self.entries.shape
 
     @property
+    def entries_per_pass(self) -> int:
+        """Number of entries that a pass reads."""
+        return len(self.entries.values)
+
+    @property
     def source(self) -> Sparse:
         """The entries as a source."""
         return Sparse(*self.entries, distinct=True)

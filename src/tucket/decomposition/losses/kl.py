@@ -19,8 +19,11 @@ from tucket.kernels.algebra import (
     Matrix,
     Parts,
     distance_of,
+    inner_product,
+    join,
     multiply_all,
     quotient,
+    reshape,
     share,
     to_mixture,
     unfold,
@@ -31,14 +34,16 @@ from tucket.kernels.algebra import (
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-FLOOR = 1e-3
-"""Share of the rank-1 model that every component is mixed with at the start, so that no zero is locked."""
+FLOOR, SOFT = 1e-3, 0.3
+"""Shares of the rank-1 model that every component is mixed with at the start, so that no zero is locked: usually, and
+to leave a start that has many zeros sooner."""
 
-PACE, FASTER, SLOWER, FASTEST = 0.5, 1.1, 2.0, 10.0
-"""Power of the last change by which the next is taken in advance, how it grows and falls, and what it may be."""
+PAIRS = 4
+"""Steps that are remembered, with the change of the derivative along each."""
 
-LEAP = 5.0
-"""Factor by which an entry changes at most before that power is taken."""
+SHRINK, GROW, DYING = 0.6, 1.5, 0.7
+"""Factors by which the root of an entry changes at most when a step goes beyond that of expectation-maximisation; and
+the factor of an entry itself below which that step is taken as it is."""
 
 
 class KullbackLeibler(Loss):
@@ -77,14 +82,21 @@ class Divergence(Problem):
 
     def begin(self, parts: Parts) -> Parts:
         """Return a mixture of the tensor's total, with a little of the rank-1 model in every component."""
+        return self._mix(parts, FLOOR)
+
+    def soften(self, parts: Parts) -> Parts:
+        """Return a mixture of the tensor's total, with much of the rank-1 model in every component."""
+        return self._mix(parts, SOFT)
+
+    def _mix(self, parts: Parts, floor: float) -> Parts:
         core, factors = to_mixture(*parts)
         if self.measures is None:
             return core, factors
         core = share(self.total * core, get_namespace(core).sum(core))
         if not self.fixed.core:
-            core = (1 - FLOOR) * core + FLOOR * self.total / math.prod(core.shape)
+            core = (1 - floor) * core + floor * self.total / math.prod(core.shape)
         return core, [
-            factor if mode in self.fixed.modes else (1 - FLOOR) * factor + FLOOR / self.total * masses[:, None]
+            factor if mode in self.fixed.modes else (1 - floor) * factor + floor / self.total * masses[:, None]
             for mode, (factor, masses) in enumerate(zip(factors, self.measures))
         ]
 
@@ -95,20 +107,24 @@ class Divergence(Problem):
     def descend(self, parts: Parts) -> Iterator[Update]:
         """Yield the mixture that is given and ever better ones, with their divergence, which never rises.
 
-        Each is a step from the last one and a little further; where that was too far, the step alone.
+        Each is further than a step of expectation-maximisation from the last one; where that was too far, the step
+        alone.
         """
-        here: Parts = (parts[0], list(parts[1]))
-        best, step, least, pace = here, here, math.inf, PACE
+        here, step, least, further = parts, parts, math.inf, Further(self.total)
         while True:
             better, divergence = self.improve(*here)
             if divergence > least and here is not step:
-                here, pace = step, max(PACE, pace / SLOWER)
+                here, further = step, Further(self.total)
                 continue
-            if divergence <= least:  # a step alone may raise it, but only by a rounding error
-                best, least = here, divergence
-            yield (*best, least)
-            here = self._further(better, step, pace)
-            step, pace = better, min(FASTEST, pace * FASTER)
+            least = min(least, divergence)  # a step alone may raise it, but only by a rounding error
+            yield (*here, least)
+            here, step = self._keep(further(here, better), better), better
+
+    def _keep(self, parts: Parts, fixed: Parts) -> Parts:
+        """Return parts with those that are fixed, as they are in others."""
+        core = fixed[0] if self.fixed.core else parts[0]
+        pairs = enumerate(zip(parts[1], fixed[1]))
+        return core, [kept if mode in self.fixed.modes else found for mode, (found, kept) in pairs]
 
     def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
@@ -136,18 +152,65 @@ class Divergence(Problem):
             _, by_factor, divergence = self.slopes(core, factors)
             yield core, list(factors), divergence
 
-    def _further(self, now: Parts, then: Parts, pace: float) -> Parts:
-        xp = get_namespace(now[0])
 
-        def move(new: Matrix, old: Matrix) -> Matrix:
-            return new * xp.clip(share(new, old), 1 / LEAP, LEAP) ** pace
+class Further:
+    """Goes further than steps of expectation-maximisation, by what the last ones showed of the curvature (L-BFGS).
 
-        core = now[0] if self.fixed.core else move(now[0], then[0])
-        factors = [
-            new if mode in self.fixed.modes else _normalised(move(new, old))
-            for mode, (new, old) in enumerate(zip(now[1], then[1]))
-        ]
-        return core * (self.total / xp.sum(core)), factors
+    The coordinates are the roots of the masses that the entries of the parts stand for: in these, such a step goes
+    straight down, with a length that fits a model whose components do not overlap.
+    """
+
+    def __init__(self, total: float) -> None:
+        self.total = total
+        self.pairs: list[tuple[Matrix, Matrix, Matrix]] = []  # changes of roots and slopes, and their inner product
+        self.last: tuple[Matrix, Matrix] | None = None
+
+    def __call__(self, here: Parts, better: Parts) -> Parts:
+        """Return a mixture beyond the better one, which a step leads to from here."""
+        xp = get_namespace(here[0])
+        weights = [xp.sum(unfold(here[0], mode), axis=1) / self.total for mode in range(here[0].ndim)]
+        masses, then = (self._masses(parts, weights) for parts in (here, better))
+        roots = xp.sqrt(masses)
+        slopes = roots - share(then, roots)
+        if self.last is not None:
+            change, bend = roots - self.last[0], slopes - self.last[1]
+            product = inner_product(change, bend)
+            if float(product) > 0:
+                self.pairs = [*self.pairs[1 - PAIRS :], (change, bend, product)]
+        self.last = roots, slopes
+        if not self.pairs:
+            return better
+        reached = xp.clip(roots - self._direction(slopes), SHRINK * roots, GROW * roots)
+        found = xp.where(then < DYING * masses, then, xp.square(reached))
+        return self._parts(found, here)
+
+    def _direction(self, slopes: Matrix) -> Matrix:
+        """Multiply by the inverse of the second derivatives, as far as they are known."""
+        shares, direction = [], slopes
+        for change, bend, product in reversed(self.pairs):
+            shares.append(inner_product(change, direction) / product)
+            direction = direction - shares[-1] * bend
+        _, bend, product = self.pairs[-1]
+        direction = direction * (product / inner_product(bend, bend))
+        for (change, bend, product), part in zip(self.pairs, reversed(shares)):
+            direction = direction + (part - inner_product(bend, direction) / product) * change
+        return direction
+
+    def _masses(self, parts: Parts, weights: Sequence[Matrix]) -> Matrix:
+        """Return the mass that each entry of a core and factors stands for, in one vector."""
+        core, factors = parts
+        entries = [core / self.total, *(factor * weight for factor, weight in zip(factors, weights))]
+        return join([reshape(part, (-1,)) for part in entries])
+
+    def _parts(self, masses: Matrix, like: Parts) -> Parts:
+        """Return the mixture with these masses."""
+        found, first = [], 0
+        for part in (like[0], *like[1]):
+            size = math.prod(part.shape)
+            found.append(reshape(masses[first : first + size], part.shape))
+            first += size
+        core, *factors = found
+        return core * (self.total / get_namespace(core).sum(core)), list(map(_normalised, factors))
 
 
 def _improve(data: Data, *given: Any) -> tuple[Matrix, ...]:

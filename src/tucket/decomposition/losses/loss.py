@@ -39,6 +39,10 @@ class Problem(ABC):
         """Return a model as `descend` takes it."""
         return parts
 
+    def soften(self, parts: Parts) -> Parts:
+        """Return a model less sure of itself, which more directions lead down from."""
+        return parts
+
     def end(self, parts: Parts) -> Parts:
         """Return a model that was yielded as it is passed on to other levels."""
         return parts

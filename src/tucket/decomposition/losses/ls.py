@@ -37,8 +37,11 @@ from tucket.kernels.algebra import (
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-ROW_SWEEPS, ROW_TOLERANCE = 30, 1e-6
-"""Sweeps over a row of a factor at most, and the change of its squares that ends them."""
+ROW_SWEEPS, FEW_ROW_SWEEPS, ROW_TOLERANCE = 30, 3, 1e-6
+"""Sweeps over a row of a factor at most, and the change of its squares that ends them; and if they take long."""
+
+ROW_PRODUCTS = 100
+"""Products per entry of the tensor up to which the sweeps over the rows of a factor are soon done."""
 
 FIRST_STEPS, CORE_STEPS = 1, 5
 """Steps of the core after each factor: only one in the first sweep, when the factors are still far off."""
@@ -221,12 +224,14 @@ class _State:
         """Improve one factor, some rows at a time, and then the core."""
         core, grams = unfold(self.core, mode), dict(enumerate(self.grams))
         gram = core @ unfold(multiply_all(self.core, without(grams, mode)), mode).T
+        cheap = ROW_PRODUCTS * self.data.entries_per_pass // (self.factors[mode].shape[0] * gram.shape[0] ** 2)
+        sweeps = min(ROW_SWEEPS, max(FEW_ROW_SWEEPS, cheap))
         rows, targets = [], []
         for some, part in parts:
             better = self.factors[mode][some, :]
             if not self.fixed[mode + 1]:
                 goals = unfold(part, mode) @ core.T
-                better = self.data.descend_rows(goals, gram, better, ROW_SWEEPS, ROW_TOLERANCE)
+                better = self.data.descend_rows(goals, gram, better, sweeps, ROW_TOLERANCE)
             rows.append(better)
             targets.append(multiply(part, better, mode))
         self._put(mode, join(rows), sum(targets[1:], start=targets[0]))

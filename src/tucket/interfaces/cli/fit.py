@@ -83,7 +83,7 @@ class NtdOptions:
         str | None, Option(help="ntd: auto (default), ltr, hosvd or random, or the file of a model to improve.")
     ] = None
     budget: Annotated[float | None, Option(help="ntd: seconds after which to stop.")] = None
-    n_iter_max: Annotated[int | None, Option(help="ntd: maximum iterations per level; default: 200.")] = None
+    n_iter_max: Annotated[int | None, Option(help="ntd: maximum iterations per level; default: 1000.")] = None
     tol: Annotated[
         float | None, Option(help="ntd: stop when an iteration gains less than this share; default: 1e-4.")
     ] = None
