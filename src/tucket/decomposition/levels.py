@@ -37,7 +37,6 @@ from tucket.projection.strategies import Clusters
 from tucket.projection.unfolding import kept_in
 from tucket.sources.dense import Array
 from tucket.sources.source import Source
-from tucket.sources.sparse import Sparse
 
 COARSEST_CELLS, DEVICE_COARSEST_CELLS = 1 << 19, 1 << 22
 """Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
@@ -188,8 +187,8 @@ def make_pyramid(
     last = finest if isinstance(finest, Partition) else whole
     most = COARSEST_CELLS if backend_of(source) is NUMPY else DEVICE_COARSEST_CELLS
     partitions = list(coarser_and_coarser(last, rank, most)) if has_levels else [last]
-    if isinstance(source, Sparse):  # a level with more cells than there are entries takes longer than the entries
-        partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= len(source.entries.values)]
+    if source.sparse:  # the blocks of a level are summed to an array, even if most of them are empty
+        partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= SKETCH_CELLS]
     seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
     return Pyramid(source, read(source, seen, run, moments=True), partitions[::-1], loss, run, fixed)
 

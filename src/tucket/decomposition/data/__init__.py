@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.run import Run
 from tucket.decomposition.data.chunks import SourceData
 from tucket.decomposition.data.data import Data
 from tucket.decomposition.data.dense import DenseData
 from tucket.decomposition.data.device import DeviceData
-from tucket.decomposition.data.entries import EntriesData
+from tucket.decomposition.data.entries import EntriesData, is_filled
 from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse
@@ -16,15 +18,24 @@ from tucket.sources.sparse import Sparse
 __all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "backend_of", "data_of", "load_for_passes"]
 
 
+MANY_ENTRIES = 1 << 17
+"""Entries from which it pays to look for zeros."""
+
+
 def load_for_passes(source: Source) -> Source:
-    """Return a tensor in memory, or on its device, if it is small, or sparse; else as it is."""
+    """Return a tensor as it is best read many times: in memory if it is small, and as entries if most are zero."""
     if source.sparse and not source.distributed:
         (entries,) = source.chunks(distinct=True)
         assert isinstance(entries, Entries)
         return Sparse(entries.coords, entries.values, entries.shape, source.axes, distinct=True)
-    if source.in_memory or 8 * source.size > SMALL_BYTES:
+    if not source.in_memory and 8 * source.size <= SMALL_BYTES:
+        source = Array(source.to_numpy(), source.axes)
+    if not isinstance(source, Array) or get_backend(source.given) is not NUMPY or source.size < MANY_ENTRIES:
         return source
-    return Array(source.to_numpy(), source.axes)
+    if is_filled(source.array):
+        return source
+    coords = np.nonzero(source.array)
+    return Sparse(coords, source.array[coords], source.shape, source.axes, distinct=True)
 
 
 def backend_of(source: Source) -> Backend:

@@ -26,6 +26,15 @@ GRAM_SIZE = 2000
 """Size of a mode up to which singular vectors are found by the inner products of all its slices."""
 
 
+FILLED = 8
+"""Entries per non-zero one up to which it takes less time to read all than to read only these."""
+
+
+def is_filled(tensor: NDArray[Any]) -> bool:
+    """Say whether a tensor has so few zeros that it is best read as a whole."""
+    return bool(FILLED * np.count_nonzero(tensor) > tensor.size)
+
+
 @dataclass(frozen=True, slots=True)
 class EntriesData(HostData):
     """Entries, no two of which have the same index."""
@@ -50,9 +59,12 @@ class EntriesData(HostData):
         """The entries as a source."""
         return Sparse(*self.entries, distinct=True)
 
-    def with_tensor(self, tensor: NDArray[Any]) -> DenseData:
-        """Return data about another tensor in the same unit."""
-        return DenseData(tensor, self.scale, self.workers)
+    def with_tensor(self, tensor: NDArray[Any]) -> HostData:
+        """Return data about another tensor in the same unit: its entries, if most are zero."""
+        if is_filled(tensor):
+            return DenseData(tensor, self.scale, self.workers)
+        coords = np.nonzero(tensor)
+        return EntriesData(Entries(coords, tensor[coords], tensor.shape), self.scale, self.workers)
 
     def _sorted(self, ranks: Sequence[int], first: Sequence[int] = ()) -> SortedEntries:
         """Return the entries, scaled, sorted by some modes before the others."""
