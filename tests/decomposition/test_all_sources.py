@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import tucket as tk
+from tucket.decomposition.data import load_for_passes
+from tucket.kernels.entries import values_at
+from tucket.sources.as_source import as_source
+from tucket.sources.dense import Array
+from tucket.sources.sparse import Sparse
 
 NAMES, LABELS = ("day", "place", "hour"), {"hour": range(6, 16)}
 
@@ -163,10 +169,56 @@ def test_a_source_that_fails_in_mid_pass(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_read_as_an_array(tmp_path: Path) -> None:
     for form, make in FORMS.items():
-        from tucket.sources.as_source import as_source
-
         found = as_source(make(tmp_path)).to_numpy()
         if form == "parquet":
             assert found.sum() == X.sum()
         else:
             np.testing.assert_array_equal(found, X)
+
+
+def test_a_large_file_is_sketched_in_four_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.decomposition.data.SMALL_BYTES", 0)
+    monkeypatch.setattr("tucket.decomposition.levels.SKETCH_CELLS", 1500)
+    monkeypatch.setattr("tucket.decomposition.ntd.SKETCH_CELLS", 1500)
+    monkeypatch.setattr("tucket.decomposition.ntd.FULL_ENTRIES", 1000)
+    seen: list[Any] = []
+    x = to_npy(tmp_path)
+    sketch = tk.ntd(x, 3, progress=seen.append)
+    assert (sketch.n_passes, len(sketch.levels)) == (4, 1)
+    assert sum(step.chunks == 1 for step in seen) == 4
+    assert math.prod(sketch.levels[0]) <= 1500
+    assert sketch.loss == pytest.approx(sketch.kl(X), rel=1e-9)
+    whole = tk.ntd(x, 3, multilevel=True)
+    assert whole.levels == (sketch.levels[0], X.shape)
+    assert whole.n_passes > 4
+    assert whole.loss < sketch.loss
+    assert whole.loss == pytest.approx(whole.kl(X), rel=1e-9)
+
+
+def test_an_array_of_mostly_zeros_is_read_as_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tucket.decomposition.data.MANY_ENTRIES", 1)
+    rng = np.random.default_rng(0)
+    few = np.where(rng.random(X.shape) < 0.05, 1 + X, 0)
+    for x, kind in ((few, Sparse), (1 + X, Array), (np.asfortranarray(few), Sparse), (few.astype(np.float32), Sparse)):
+        assert type(load_for_passes(as_source(x))) is kind
+        for loss in ("kl", "ls"):
+            fit = tk.ntd(x, 3, loss=loss, names=NAMES)
+            assert fit.loss == pytest.approx(fit.kl(x) if loss == "kl" else fit.relative_error(x), rel=1e-9)
+            assert fit.axes is not None
+    few[0, 1, 2] = -1
+    with pytest.raises(ValueError, match=r"x\[0, 1, 2\] is -1"):
+        tk.ntd(few, 3)
+    few[0, 1, 2] = np.nan
+    with pytest.raises(ValueError, match=r"x\[0, 1, 2\] is nan"):
+        tk.ntd(few, 3)
+
+
+def test_values_of_a_model_at_some_indices() -> None:
+    rng = np.random.default_rng(0)
+    for ndim in range(1, 6):
+        shape, rank = rng.integers(1, 6, ndim), rng.integers(1, 4, ndim)
+        core, factors = rng.random(rank), [rng.random(extent) for extent in zip(shape, rank)]
+        coords = [rng.integers(0, size, 40) for size in shape]  # some of them several times
+        expected = tk.Tucker(core, factors).to_tensor()[tuple(coords)]
+        np.testing.assert_allclose(values_at(core, factors, coords), expected, rtol=1e-12)
+        assert values_at(core, factors, [at[:0] for at in coords]).shape == (0,)
