@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from benchmarks.blocks import DATA
-from benchmarks.measure import machine, seconds
+from benchmarks.measure import machine, peak, seconds
 
 RESULTS = Path(__file__).parent / "results" / "entries.json"
 LIMIT = 600
@@ -174,12 +174,6 @@ def large() -> Iterator[Row | None]:
     yield per_iteration(entries, rank, "kl")
     yield {"peak_mb": peak()}
     yield per_iteration(entries, rank, "ls")
-
-
-def peak() -> float:
-    """Return the peak memory of this process, in MB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
 
 
 CASES: dict[str, Callable[[], Iterator[Row | None]]] = {"uber5": uber5, "movielens": movielens, "large": large}

@@ -7,6 +7,7 @@ import platform
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,16 @@ def seconds(call: Call) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
+
+
+def peak() -> float:
+    """Return the peak memory of this program, in MB.
+
+    `getrusage` would include the program that started this one.
+    """
+    status = Path("/proc/self/status").read_text().splitlines()
+    line = next(line for line in status if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 @dataclass(frozen=True)

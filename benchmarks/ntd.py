@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from benchmarks.blocks import load
-from benchmarks.measure import machine, seconds
+from benchmarks.measure import machine, peak, seconds
 from benchmarks.plot import draw_ntd
 
 RESULTS = Path(__file__).parent / "results" / "ntd.json"
@@ -216,12 +216,6 @@ def forget_peak() -> float:
     return peak()
 
 
-def peak() -> float:
-    """Return the peak memory of this process, in MB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
-
-
 def memory() -> Iterator[Row]:
     """Measure the peak memory of `ntd` beside the tensor, in separate processes: at full and at limited resolution."""
     code = """
@@ -232,7 +226,7 @@ tk.ntd(np.ones((20, 20, 20)), 5, n_iter_max=2)  # load the compiled loops
 x = np.random.default_rng(0).integers(1, 100, (400, 500, 300)).astype(kind)
 before = forget_peak()
 tk.ntd(x, 10, n_iter_max=3, finest=finest or None, multilevel=True)
-print((peak() - before) / (x.nbytes / 2**20))
+print((peak() - before) / (x.nbytes / 1e6))
 """
     for kind in ("f8", "u1"):
         for finest in (0, 1 << 22):

@@ -1,6 +1,7 @@
 """How good the end of a default `ntd` is beside long runs from chance: python -m benchmarks.quality [--again] [tensor].
 
-Long runs take most of the time; they are kept in the results, and repeated only with --again.
+Long runs take most of the time; they are kept in the results, and repeated only with --again. How long a call takes
+that is given some seconds as its budget is measured too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import tucket as tk
+from benchmarks.entries import read
 from benchmarks.made import MADE
 from benchmarks.measure import machine, seconds
 from benchmarks.ntd import tensor
@@ -29,7 +30,9 @@ LOSSES = ("kl", "ls")
 LONG_RUNS, LONG_SECONDS, LARGE_CORE, FEW_RUNS = 10, 60.0, 1 << 15, 3
 """Long runs per tensor and seconds of each at most; and the core from which fewer runs must do."""
 
-Array = NDArray[Any]
+BUDGETS = (0.1, 1.0, 8.0)
+"""Budgets in seconds: a call should end within 1.1 of each and .2 s."""
+
 Row = dict[str, Any]
 
 REAL: Mapping[str, tuple[str, tuple[int, ...]]] = {
@@ -42,14 +45,26 @@ REAL: Mapping[str, tuple[str, tuple[int, ...]]] = {
 }
 
 
-def cases() -> dict[str, tuple[Callable[[], Array | None], tuple[int, ...]]]:
+def uber5() -> Any:
+    """Return the entries of a sparse tensor, or None if its file is missing."""
+    entries = read("uber5.npz")
+    return entries and tk.from_entries(*entries)
+
+
+def cases() -> dict[str, tuple[Callable[[], Any], tuple[int, ...]]]:
     """Return what makes or reads each tensor, and its rank, small tensors first."""
-    return {**MADE, **{name: (partial(tensor, file), rank) for name, (file, rank) in REAL.items()}}
+    real = {name: (partial(tensor, file), rank) for name, (file, rank) in REAL.items()}
+    return {**MADE, **real, "uber5": (uber5, (10, 10, 5, 10, 10))}
 
 
-def long_runs(x: Array, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
+def total(x: Any) -> float:
+    """Return the sum of an array, or of the entries of a source."""
+    return float(x.sum(dtype=np.float64)) if isinstance(x, np.ndarray) else float(x.entries.values.sum())
+
+
+def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
     """Decompose from chance, with patience, as far as that is not yet done."""
-    unit = float(x.sum(dtype=np.float64)) if loss == "kl" else 1.0
+    unit = total(x) if loss == "kl" else 1.0
     for seed in range(len(kept["losses"]), FEW_RUNS if math.prod(rank) >= LARGE_CORE else LONG_RUNS):
         fit = tk.ntd(
             x, rank, loss=loss, init="random", multilevel=False, rng=seed,
@@ -61,26 +76,35 @@ def long_runs(x: Array, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
     return kept
 
 
-def hals(x: Array, rank: tuple[int, ...], loss: str, limit: float) -> Row:
+def hals(x: Any, rank: tuple[int, ...], loss: str, limit: float) -> Row:
     """Give TensorLy's least squares as many iterations as fit the time, and one at least."""
     from tensorly.decomposition import non_negative_tucker_hals
 
-    run = partial(non_negative_tucker_hals, x.astype(np.float64), list(rank), tol=0, random_state=0)
+    dense = x.astype(np.float64) if isinstance(x, np.ndarray) else x.to_numpy()
+    run = partial(non_negative_tucker_hals, dense, list(rank), tol=0, random_state=0)
     run(n_iter_max=1)
-    first, more = seconds(lambda: run(n_iter_max=1)), seconds(lambda: run(n_iter_max=3))
-    count = max(1, int(1 + (limit - first) / max(1e-4, (more - first) / 2)))
+    first, count = seconds(lambda: run(n_iter_max=1)), 1
+    if first < limit:
+        each = (seconds(lambda: run(n_iter_max=3)) - first) / 2
+        count = max(1, int(1 + (limit - first) / max(1e-4, each)))
     found: list[Any] = []
     took = seconds(lambda: found.append(tk.Tucker(*run(n_iter_max=count))))
     return {"loss": measured(found[0], x, loss), "seconds": took, "iterations": count}
 
 
-def measured(model: Any, x: Array, loss: str) -> float | None:
+def measured(model: Any, x: Any, loss: str) -> float | None:
     """Return the loss of a model, divided by the total of the tensor if it is a divergence."""
-    value = model.kl(x) / float(x.sum(dtype=np.float64)) if loss == "kl" else model.relative_error(x)
+    value = model.kl(x) / total(x) if loss == "kl" else model.relative_error(x)
     return value if math.isfinite(value) else None
 
 
-def measure(x: Array, rank: tuple[int, ...], loss: Any, long: Row) -> Row:
+def within(x: Any, rank: tuple[int, ...], loss: Any) -> Row:
+    """Return the seconds that calls with a budget take."""
+    call: Callable[..., Any] = partial(tk.ntd, x, rank, loss=loss, workers=1)
+    return {str(budget): seconds(partial(call, budget=budget)) for budget in BUDGETS}
+
+
+def measure(x: Any, rank: tuple[int, ...], loss: Any, long: Row) -> Row:
     """Measure the default beside LTR, the long runs and TensorLy."""
     tk.ntd(x, rank, loss=loss, n_iter_max=1, workers=1)  # the first call loads the compiled loops
     fit = tk.ntd(x, rank, loss=loss, workers=1)
@@ -94,15 +118,17 @@ def measure(x: Array, rank: tuple[int, ...], loss: Any, long: Row) -> Row:
         "ltr": {"loss": measured(blocks[0], x, loss), "seconds": took},
         "hals": hals(x, rank, loss, fit.seconds),
         "long": long,
+        "budgets": within(x, rank, loss),
     }  # fmt: skip
 
 
 def line(name: str, loss: str, row: Row) -> str:
-    """Return a row of the table; ! where the default ends above 1.01 of the best long run."""
+    """Return a row of the table, with marks for what is not as it should be."""
     ends, default = row["long"]["losses"], row["default"]
     best, median = (f"{of(ends):9.5f}" if ends else " " * 9 for of in (min, np.median))
     mark = "!" if ends and default["loss"] > 1.01 * min(ends) else " "
     mark += "^" if loss == "kl" and default["loss"] > row["ltr"]["loss"] else " "
+    mark += "b" if any(took > 1.1 * float(budget) + 0.2 for budget, took in row["budgets"].items()) else " "
     spent = f"{sum(row['long']['seconds']):8.0f} s"
     others = " ".join(f"{row[each]['loss'] or math.nan:9.5f} {row[each]['seconds']:7.2f} s" for each in ("ltr", "hals"))
     return (
@@ -128,7 +154,7 @@ def main() -> None:
             continue
         print(f"{name} {x.shape}, rank {rank}", flush=True)
         for loss in LOSSES:
-            rows = saved["cases"].setdefault(name, {"shape": x.shape, "rank": rank})
+            rows = saved["cases"].setdefault(name, {"shape": list(x.shape), "rank": rank})
             kept = rows.get(loss, {}).get("long") if not options.again else None
             long = long_runs(x, rank, loss, kept or {"losses": [], "seconds": []})
             rows[loss] = {"long": long} if options.long else measure(x, rank, loss, long)
@@ -140,7 +166,7 @@ def main() -> None:
     if table:
         head = f"{'tensor':21} {'default':>19}    {'best':>9} {'median':>9} {'long runs':>10} {'LTR':>19} {'HALS':>19}"
         print("", head, *table, sep="\n")
-        print("! more than 1.01 of the best long run, ^ above LTR")
+        print("! more than 1.01 of the best long run, ^ above LTR, b a budget exceeded by more than a tenth and .2 s")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import tucket as tk
-from benchmarks.measure import machine, seconds
+from benchmarks.measure import machine, peak, seconds
 from tucket.sources.dense import PIECE_BYTES
 
 RESULTS = Path(__file__).parent / "results" / "sources.json"
@@ -50,16 +50,6 @@ def main() -> None:
 
     PAGE.write_text(fill_page(PAGE.read_text(), result))
     print(f"table written to {PAGE}")
-
-
-def peak() -> float:
-    """Return the peak memory of this program, in MB.
-
-    `getrusage` would include the program that started this one.
-    """
-    status = Path("/proc/self/status").read_text().splitlines()
-    line = next(line for line in status if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024 / 1e6
 
 
 def sparse(entries: int = 10_000_000, shape: tuple[int, ...] = (1_000_000, 1_000_000, 1000)) -> dict[str, Any]:

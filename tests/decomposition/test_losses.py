@@ -17,7 +17,7 @@ import oracles
 import tucket as tk
 from strategies import tensors
 from tucket.base.run import Run
-from tucket.decomposition.data import Data, DenseData, data_of, load_for_passes
+from tucket.decomposition.data import Data, DenseData, EntriesData, data_of, load_for_passes
 from tucket.decomposition.data import dense as pieces
 from tucket.decomposition.data import entries as entries_module
 from tucket.decomposition.losses.kl import Divergence
@@ -25,7 +25,9 @@ from tucket.decomposition.losses.ls import LeastSquares
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
 from tucket.kernels import entries as sorted_module
 from tucket.kernels.algebra import to_mixture
+from tucket.kernels.entries import SortedEntries
 from tucket.sources import chunked
+from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array
 
@@ -123,6 +125,38 @@ def test_slopes_are_derivatives(problem: tuple[NDArray[Any], Data, Model]) -> No
     for found, expected in zip(by_factors, expected_factors):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     assert divergence == pytest.approx(oracles.kl(x, q), rel=1e-9, abs=1e-9 * (1 + x.sum()))
+
+
+@settings(max_examples=40)
+@given(tensors(max_dims=6), st.data())
+def test_slopes_are_the_same_wherever_the_tensor_is(x: NDArray[Any], choice: st.DataObject) -> None:
+    dask = pytest.importorskip("dask.array")
+    core, factors = choice.draw(models(x.shape, zeros=False))
+    sides = [choice.draw(st.integers(1, size)) for size in x.shape]
+    order = choice.draw(st.permutations(range(x.ndim)))
+    x = x.astype(np.float64)
+    x[choice.draw(st.integers(0, len(x) - 1))] = 0  # a slice without entries
+    at, q = np.nonzero(x), oracles.expand(core, factors)
+    weights, total = x / q, float(x[at] @ np.log(x[at] / q[at]))
+    coords, halves = [np.tile(indices, 2) for indices in at], np.tile(x[at] / 2, 2)
+    run, entries = Run(2), EntriesData(tk.from_entries(at, x[at], x.shape).entries)
+    entries.orders[frozenset()] = SortedEntries.of(at, x[at], x.shape, order)
+    readings = {
+        "dense": data_of(Array(x), 1.0, run),
+        "entries": data_of(load_for_passes(tk.from_entries(coords, halves, x.shape)), 1.0, run),
+        "entries in any order of modes": entries,
+        "chunks": data_of(Chunked(x, sides), 1.0, run),
+        "stream": data_of(as_source(tk.Stream(np.array_split(x, min(3, len(x))))), 1.0, run),
+        "dask": data_of(as_source(dask.from_array(x, chunks=tuple(sides))), 1.0, run),
+    }
+    expected = (*oracles.derivatives(weights, core, factors), total)
+    scale = 1 + abs(total)
+    for name, data in readings.items():
+        by_core, by_factors, with_total = data.slopes(core, factors, lambda data, part, model: data.ratios(part, model))
+        np.testing.assert_allclose(by_core, expected[0], rtol=1e-12, atol=1e-12, err_msg=name)
+        for found, wanted in zip(by_factors, expected[1]):
+            np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * (1 + wanted.max()), err_msg=name)
+        assert float(with_total) == pytest.approx(total, rel=1e-12, abs=1e-12 * scale), name
 
 
 @settings(max_examples=40)

@@ -292,9 +292,26 @@ def _explore(descent: Descent, pyramid: Pyramid, first: Parts, rank: tuple[int, 
         parts = to_mixture(*from_clusters(pyramid.whole, rank, replace(run, rng=0)))
         problem = loss.problem(pyramid.whole, pyramid)
         descent.offer(parts, pyramid.whole, loss.value(problem.distance(parts), pyramid.whole, pyramid))
+    if pyramid.data.is_in_memory and not descent.is_late:
+        _loosen(descent, pyramid)
     if not descent.is_late:
-        (core, factors), level = descent.found
-        _lower(descent, pyramid, len(levels) - 1, (core, level.prolong(factors, levels[-1])), descent.patience)
+        _lower(descent, pyramid, len(levels) - 1, _finest(descent, pyramid), descent.patience)
+
+
+def _finest(descent: Descent, pyramid: Pyramid) -> Parts:
+    """Return the best model so far as one of the finest level."""
+    (core, factors), level = descent.found
+    return core, level.prolong(factors, pyramid.levels[-1])
+
+
+def _loosen(descent: Descent, pyramid: Pyramid) -> None:
+    """Look for a better way down from near the best model: zeros, and what is nearly zero, may hold it back."""
+    found, stopped, least = _finest(descent, pyramid), descent.stopped, descent.least
+    softer = pyramid.loss.problem(pyramid.levels[-1], pyramid).soften(found)
+    if softer is not found:
+        _lower(descent, pyramid, len(pyramid.levels) - 1, softer, FIRST, least)
+        if descent.least == least and not descent.is_late:
+            descent.stopped = stopped
 
 
 def _find_rival(descent: Descent, pyramid: Pyramid, first: Parts, rank: tuple[int, ...], run: Run) -> Parts | None:

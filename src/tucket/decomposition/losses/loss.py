@@ -40,7 +40,7 @@ class Problem(ABC):
         return parts
 
     def soften(self, parts: Parts) -> Parts:
-        """Return a model less sure of itself, which more directions lead down from."""
+        """Return a model less sure of itself, which more directions lead down from, or the same model."""
         return parts
 
     def end(self, parts: Parts) -> Parts:
