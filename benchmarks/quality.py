@@ -27,8 +27,8 @@ RESULTS = Path(__file__).parent / "results" / "quality.json"
 
 LOSSES = ("kl", "ls")
 
-LONG_RUNS, LONG_SECONDS, LARGE_CORE, FEW_RUNS = 10, 60.0, 1 << 15, 3
-"""Long runs per tensor and seconds of each at most; and the core from which fewer runs must do."""
+LONG_RUNS, LONG_SECONDS = 10, 60.0
+"""Long runs per tensor, and seconds of each at most."""
 
 BUDGETS = (0.1, 1.0, 8.0)
 """Budgets in seconds: a call should end within 1.1 of each and .2 s."""
@@ -65,7 +65,7 @@ def total(x: Any) -> float:
 def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
     """Decompose from chance, with patience, as far as that is not yet done."""
     unit = total(x) if loss == "kl" else 1.0
-    for seed in range(len(kept["losses"]), FEW_RUNS if math.prod(rank) >= LARGE_CORE else LONG_RUNS):
+    for seed in range(len(kept["losses"]), LONG_RUNS):
         fit = tk.ntd(
             x, rank, loss=loss, init="random", multilevel=False, rng=seed,
             n_iter_max=1_000_000, tol=1e-7, budget=LONG_SECONDS, workers=1,

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from tucket.backends import get_namespace
 from tucket.base.run import Run, Step
@@ -24,6 +25,9 @@ EXPLORED_ENTRIES = 1 << 27
 
 BEHIND = 5
 """Windows of iterations within which another start must be able to catch up, or it is given up."""
+
+Begin = Callable[[], Any]
+"""Makes a model of the coarsest level, or returns None where that would take too long."""
 
 BETTER = 1e-3
 """Share of the loss by which another start must be better on the coarsest level to be followed to the finest."""
@@ -128,10 +132,12 @@ class Descent:
         reported.
         """
         updates = problem.published(parts) if self.published else problem.descend(problem.begin(parts))
-        limit, values, before = min(most or self.iterations, self.iterations), [], self.run.seconds
+        limit, values = min(most or self.iterations, self.iterations), []
+        least, before = self.least, self.run.seconds
         for core, factors, distance in updates:
             values.append(loss(distance))
-            step = self.record(level, min(values[-1], self.least) if is_known else math.nan)
+            least = min(least, values[-1])
+            step = self.record(level, least if is_known else math.nan)
             cost, before = step.seconds - before, step.seconds
             if not self.run.allows(cost):
                 self.stopped = "budget"
@@ -161,18 +167,29 @@ def _may_reach(rival: float, values: Sequence[float]) -> bool:
     return len(values) <= WINDOW or values[-1] - BEHIND * (values[-1 - WINDOW] - values[-1]) < rival
 
 
-def descend(descent: Descent, pyramid: Pyramid, starts: Sequence[Start], rank: tuple[int, ...]) -> Parts:
+class Begun(NamedTuple):
+    """A model that a way down the levels begins with, and whether least squares are to lead the way."""
+
+    parts: Parts
+    is_prepared: bool = False
+
+
+def descend(
+    descent: Descent, pyramid: Pyramid, starts: Sequence[Start], rank: tuple[int, ...], *, is_given: bool = False
+) -> Parts:
     """Return the best model of the whole that the starts lead to, or that is found before the time is over.
 
     The first good model comes soon: from the start that leads furthest in a few sweeps, down the levels. If there was
-    a choice, other starts are tried then, on the coarsest level, and the best is followed to the end.
+    a choice, other starts are tried then, on the coarsest level, and the best is followed to the end. A model that is
+    given by the user is taken as it is.
     """
-    run = replace(descent.run, callback=None, rng=descent.run.generator())
-    first = _choose_start(descent, pyramid, [partial(start, rank=rank, run=run) for start in starts])
+    run, is_free = replace(descent.run, callback=None, rng=descent.run.generator()), len(starts) > 1
+    begin: list[Begin] = [partial(start, pyramid.levels[0], rank, run) for start in starts]
     if descent.published:
-        _publish(descent, pyramid, first)
+        _publish(descent, pyramid, begin[0]())
     else:
-        is_free = len(starts) > 1
+        clusters = [partial(from_clusters, pyramid.levels[0], rank, run)] if is_free else []
+        first = _choose_start(descent, pyramid, begin, clusters, is_given)
         _go_down(descent, pyramid, first, FIRST if is_free else descent.patience)
         if is_free and not descent.is_late:
             _explore(descent, pyramid, first, rank, run)
@@ -187,10 +204,10 @@ def improve(descent: Descent, pyramid: Pyramid, given: Tucker) -> Parts:
         raise ValueError("init: the model has no mass, or too much to be summed; give one near the tensor")
     problem = pyramid.loss.problem(pyramid.whole, pyramid)
     before = pyramid.loss.value(problem.distance((core, factors)), pyramid.whole, pyramid)
-    starts: Sequence[Start] = [lambda *_, **__: (core, factors)]
-    if pyramid.levels[-1] is not pyramid.whole:
-        starts = STARTS["auto"]  # the blocks need not be those of the model: it is only compared with the result
-    parts = descend(descent, pyramid, starts, given.rank)
+    if pyramid.levels[-1] is pyramid.whole:
+        parts = descend(descent, pyramid, [lambda *_: (core, factors)], given.rank, is_given=True)
+    else:  # the blocks need not be those of the model: it is only compared with the result
+        parts = descend(descent, pyramid, STARTS["auto"], given.rank)
     if descent.least <= before:
         return parts
     descent.record(descent.steps[-1].level, before)
@@ -198,12 +215,19 @@ def improve(descent: Descent, pyramid: Pyramid, given: Tucker) -> Parts:
 
 
 def _lower(
-    descent: Descent, pyramid: Pyramid, depth: int, parts: Parts, patience: Patience, rival: float = math.inf
+    descent: Descent,
+    pyramid: Pyramid,
+    depth: int,
+    parts: Parts,
+    patience: Patience,
+    *,
+    most: int | None = None,
+    rival: float = math.inf,
 ) -> tuple[Parts, float]:
     """Lower the loss on one level, and keep the model if it is the best so far."""
     level, loss = pyramid.levels[depth], pyramid.loss
-    value = partial(loss.value, level=level, pyramid=pyramid)
-    found, reached = descent.follow(loss.problem(level, pyramid), parts, depth, value, patience, rival=rival)
+    value, problem = partial(loss.value, level=level, pyramid=pyramid), loss.problem(level, pyramid)
+    found, reached = descent.follow(problem, parts, depth, value, patience, most=most, rival=rival)
     descent.offer(found, level, reached)
     return found, reached
 
@@ -217,28 +241,43 @@ def _prepare(
     return descent.follow(problem, parts, depth, value, patience, most=most, is_known=False)[0]
 
 
-def _choose_start(descent: Descent, pyramid: Pyramid, starts: Sequence[Callable[[Level], Parts | None]]) -> Parts:
-    """Return the start or, of several, the model that comes nearest in a few sweeps."""
+def _choose_start(
+    descent: Descent, pyramid: Pyramid, starts: Sequence[Begin], clusters: Sequence[Begin], is_given: bool
+) -> Begun:
+    """Return the model that comes nearest in a few sweeps, of those that some starts lead to.
+
+    The first start shows whether least squares help. Where most entries are zero they may lead away from the loss;
+    the clusters of a full search are a good start then.
+    """
+    level, loss, parts = pyramid.levels[0], pyramid.loss, starts[0]()
+    others = list(starts[1:] if len(pyramid.levels) > 1 else ())
+    if not (loss.is_prepared or others):
+        return Begun(parts)
+    soften = (lambda parts: parts) if is_given else loss.problem(level, pyramid).soften
+    tried = [_try(descent, pyramid, Begun(soften(parts)))]
+    if loss.is_prepared and not descent.is_late:
+        tried.append(_try(descent, pyramid, Begun(parts, is_prepared=True)))
+    (_, is_prepared), _ = min(tried, key=itemgetter(1))
+    for start in others if is_prepared or not loss.is_prepared else [*clusters, *others]:
+        parts = None if descent.is_late else start()
+        if parts is not None:
+            tried.append(_try(descent, pyramid, Begun(parts if is_prepared else soften(parts), is_prepared)))
+    return min(tried, key=itemgetter(1))[0]
+
+
+def _try(descent: Descent, pyramid: Pyramid, begun: Begun) -> tuple[Begun, float]:
+    """Go a few sweeps on the coarsest level; return the model, and its loss."""
     level, loss = pyramid.levels[0], pyramid.loss
+    if not begun.is_prepared:
+        parts, reached = _lower(descent, pyramid, 0, begun.parts, ROUGH, most=TRIAL_SWEEPS)
+        return Begun(parts), reached
+    parts = _prepare(descent, pyramid, 0, begun.parts, ROUGH, TRIAL_SWEEPS)
     problem = loss.problem(level, pyramid)
-    best, least = None, math.inf
-    for start in starts:
-        parts = start(level)
-        if (len(starts) == 1 or len(pyramid.levels) == 1) and parts is not None:
-            return parts
-        if parts is None or descent.is_late:
-            continue
-        if loss.is_prepared:
-            parts = _prepare(descent, pyramid, 0, parts, ROUGH, TRIAL_SWEEPS)
-            reached = loss.value(problem.distance(problem.begin(parts)), level, pyramid)
-        else:
-            value = partial(loss.value, level=level, pyramid=pyramid)
-            parts, reached = descent.follow(problem, parts, 0, value, ROUGH, most=TRIAL_SWEEPS)
-        if best is None or reached < least:
-            best, least = parts, reached
-    assert best is not None
-    descent.record(0, min(least, descent.least))
-    return best
+    mixture = problem.begin(parts)
+    reached = loss.value(problem.distance(mixture), level, pyramid)
+    descent.offer(mixture, level, reached)
+    descent.record(0, descent.least)
+    return Begun(parts, is_prepared=True), reached
 
 
 def _publish(descent: Descent, pyramid: Pyramid, start: Parts) -> None:
@@ -249,44 +288,32 @@ def _publish(descent: Descent, pyramid: Pyramid, start: Parts) -> None:
     descent.offer(parts, level, reached)
 
 
-def _go_down(descent: Descent, pyramid: Pyramid, start: Parts, patience: Patience, *, is_near: bool = False) -> None:
+def _go_down(descent: Descent, pyramid: Pyramid, begun: Begun, patience: Patience) -> None:
     """Go from the coarsest level to the finest, and lower the loss there.
 
-    Least squares lead to where the loss is lowered on the finest level, unless the start is near that already.
+    Least squares, if they lead the way, lead to where the loss is lowered on the finest level.
     """
-    levels, loss, parts = pyramid.levels, pyramid.loss, start
+    levels, (parts, is_led) = pyramid.levels, begun
     for depth, level in enumerate(levels):
         if depth:
             parts = parts[0], levels[depth - 1].prolong(parts[1], level)
         # no more passes than needed over data that are not in memory: the level before them goes to its end
         is_last = level is levels[-1] or not levels[depth + 1].data.is_in_memory
-        is_prepared = loss.is_prepared and not is_near and (level.data.is_in_memory or depth == 0)
+        is_prepared = is_led and (level.data.is_in_memory or depth == 0)
         if is_prepared and not descent.is_late:
             parts = _prepare(descent, pyramid, depth, parts, NEAR if is_last else ROUGH)
-        if is_prepared and (is_last or descent.is_late):
-            parts = _nearer(pyramid, depth, parts, start)
         if not is_prepared or is_last or descent.is_late:
             parts, _ = _lower(descent, pyramid, depth, parts, patience if is_last else ROUGH)
         if descent.is_late:
             break
 
 
-def _nearer(pyramid: Pyramid, depth: int, found: Parts, start: Parts) -> Parts:
-    """Return what least squares found, or their start if its loss is less."""
-    level, first, loss = pyramid.levels[depth], pyramid.levels[0], pyramid.loss
-    values = []
-    for parts, where in ((found, level), (start, first)):
-        problem = loss.problem(where, pyramid)
-        values.append(loss.value(problem.distance(problem.begin(parts)), where, pyramid))
-    return found if values[0] <= values[1] else (start[0], first.prolong(start[1], level))
-
-
-def _explore(descent: Descent, pyramid: Pyramid, first: Parts, rank: tuple[int, ...], run: Run) -> None:
+def _explore(descent: Descent, pyramid: Pyramid, first: Begun, rank: tuple[int, ...], run: Run) -> None:
     """Try other starts on the coarsest level, follow one that is better there to the finest, and go to the end."""
     levels, loss = pyramid.levels, pyramid.loss
     rival = _find_rival(descent, pyramid, first, rank, run)
     if rival is not None and len(levels) > 1 and not descent.is_late:
-        _go_down(descent, pyramid, rival, FIRST, is_near=True)
+        _go_down(descent, pyramid, Begun(rival), FIRST)
     if loss.by_mass and levels[-1] is pyramid.whole and pyramid.data.is_in_memory and not descent.is_late:
         # nothing worse than LTR is returned
         parts = to_mixture(*from_clusters(pyramid.whole, rank, replace(run, rng=0)))
@@ -309,22 +336,22 @@ def _loosen(descent: Descent, pyramid: Pyramid) -> None:
     found, stopped, least = _finest(descent, pyramid), descent.stopped, descent.least
     softer = pyramid.loss.problem(pyramid.levels[-1], pyramid).soften(found)
     if softer is not found:
-        _lower(descent, pyramid, len(pyramid.levels) - 1, softer, FIRST, least)
+        _lower(descent, pyramid, len(pyramid.levels) - 1, softer, FIRST, rival=least)
         if descent.least == least and not descent.is_late:
             descent.stopped = stopped
 
 
-def _find_rival(descent: Descent, pyramid: Pyramid, first: Parts, rank: tuple[int, ...], run: Run) -> Parts | None:
+def _find_rival(descent: Descent, pyramid: Pyramid, first: Begun, rank: tuple[int, ...], run: Run) -> Parts | None:
     """Return a model of the coarsest level from another start, if that is better there than from the first."""
     level, loss = pyramid.levels[0], pyramid.loss
     last = descent.n_iterations + EXPLORED_ENTRIES // level.data.entries_per_pass
     if descent.n_iterations == last:
         return None
     if len(pyramid.levels) == 1:
-        first = descent.found[0]
-    elif loss.is_prepared:
-        first = _prepare(descent, pyramid, 0, first, NEAR)
-    rival, least = None, _lower(descent, pyramid, 0, first, descent.patience)[1]
+        parts = descent.found[0]
+    else:
+        parts = _prepare(descent, pyramid, 0, first.parts, NEAR) if first.is_prepared else first.parts
+    rival, least = None, _lower(descent, pyramid, 0, parts, descent.patience)[1]
     least *= 1 - BETTER
     for start in OTHERS:
         begun = start(level, rank, run)
@@ -336,7 +363,7 @@ def _find_rival(descent: Descent, pyramid: Pyramid, first: Parts, rank: tuple[in
                 parts = _prepare(descent, pyramid, 0, begun, NEAR)
             else:
                 parts = loss.problem(level, pyramid).soften(begun)
-            parts, reached = _lower(descent, pyramid, 0, parts, descent.patience, least)
+            parts, reached = _lower(descent, pyramid, 0, parts, descent.patience, rival=least)
             if reached < least:
                 rival, least = parts, reached
             elif not descent.is_late:
