@@ -292,7 +292,7 @@ def of_faces() -> Iterator[Row]:
     there, total = torch.from_numpy(x.copy()).cuda(), float(x.sum(dtype=np.float64))
     rank, goal = 40, 0.0265 * total
     ours, error = soonest(there, rank, goal)  # before the host is busy with threads
-    with patch.object(device_data, "LIGHT", 0):
+    with patch.object(device_data, "RECORDED_ENTRIES", 0):
         anew, _ = soonest(there, rank, goal)
     whole, _ = clocked(lambda: tk.ntd(there, rank))
     host, _ = soonest(x, rank, goal)

@@ -249,16 +249,21 @@ def _choose_start(
     The first start shows whether least squares help. Where most entries are zero they may lead away from the loss;
     the clusters of a full search are a good start then.
     """
-    level, loss, parts = pyramid.levels[0], pyramid.loss, starts[0]()
+    parts, is_prepared = starts[0](), pyramid.loss.is_prepared
     others = list(starts[1:] if len(pyramid.levels) > 1 else ())
-    if not (loss.is_prepared or others):
+    if not (is_prepared or others):
         return Begun(parts)
-    soften = (lambda parts: parts) if is_given else loss.problem(level, pyramid).soften
-    tried = [_try(descent, pyramid, Begun(soften(parts)))]
-    if loss.is_prepared and not descent.is_late:
-        tried.append(_try(descent, pyramid, Begun(parts, is_prepared=True)))
-    (_, is_prepared), _ = min(tried, key=itemgetter(1))
-    for start in others if is_prepared or not loss.is_prepared else [*clusters, *others]:
+    problem = pyramid.loss.problem(pyramid.levels[0], pyramid)
+    soften = (lambda parts: parts) if is_given else problem.soften
+    tried = []
+    if is_prepared:
+        before = _offer(descent, pyramid, problem.begin(parts))
+        tried = [_try(descent, pyramid, Begun(parts, is_prepared=True))]
+        is_prepared = tried[0][1] < before
+        others = others if is_prepared else [*clusters, *others]
+    if not is_prepared:
+        tried.append(_try(descent, pyramid, Begun(soften(parts))))
+    for start in others:
         parts = None if descent.is_late else start()
         if parts is not None:
             tried.append(_try(descent, pyramid, Begun(parts if is_prepared else soften(parts), is_prepared)))
@@ -267,17 +272,21 @@ def _choose_start(
 
 def _try(descent: Descent, pyramid: Pyramid, begun: Begun) -> tuple[Begun, float]:
     """Go a few sweeps on the coarsest level; return the model, and its loss."""
-    level, loss = pyramid.levels[0], pyramid.loss
     if not begun.is_prepared:
         parts, reached = _lower(descent, pyramid, 0, begun.parts, ROUGH, most=TRIAL_SWEEPS)
         return Begun(parts), reached
     parts = _prepare(descent, pyramid, 0, begun.parts, ROUGH, TRIAL_SWEEPS)
-    problem = loss.problem(level, pyramid)
-    mixture = problem.begin(parts)
-    reached = loss.value(problem.distance(mixture), level, pyramid)
-    descent.offer(mixture, level, reached)
-    descent.record(0, descent.least)
+    reached = _offer(descent, pyramid, pyramid.loss.problem(pyramid.levels[0], pyramid).begin(parts))
     return Begun(parts, is_prepared=True), reached
+
+
+def _offer(descent: Descent, pyramid: Pyramid, parts: Parts) -> float:
+    """Keep a model of the coarsest level if it is the best so far; return its loss."""
+    level, loss = pyramid.levels[0], pyramid.loss
+    reached = loss.value(loss.problem(level, pyramid).distance(parts), level, pyramid)
+    descent.offer(parts, level, reached)
+    descent.record(0, descent.least)
+    return reached
 
 
 def _publish(descent: Descent, pyramid: Pyramid, start: Parts) -> None:
