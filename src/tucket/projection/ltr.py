@@ -17,10 +17,13 @@ from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import read_finely
 from tucket.models.statistics import Statistics, read
 from tucket.projection.information_curve import check_criterion, information_curve
+from tucket.projection.observed_search import search_observed
 from tucket.projection.plan import BlockChoice, Plan, make_plan
+from tucket.projection.proportional import project_observed
 from tucket.projection.published import project_as_published
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
+from tucket.sources.observed import Observation, Observed, observe
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
@@ -43,6 +46,8 @@ def ltr(
     variant: Literal["projection", "published"] = "projection",
     names: Iterable[str] | None = None,
     labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None = None,
+    observed: Observation = "all",
+    exposure: ArrayLike | None = None,
     rng: np.random.Generator | int | None = None,
     dtype: DTypeLike = np.float64,
     max_sweeps: int = 50,
@@ -146,6 +151,10 @@ def ltr(
     data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) else x
     data = data if isinstance(data, Statistics) else as_source(data, allow_traced=True)
     data, target = data if names is None and labels is None else data._named(names, labels), check_dtype(dtype)
+    known = data if isinstance(data, Statistics) else observe(data, observed, exposure)
+    if isinstance(known, Observed):
+        plan = make_plan(blocks, rank, rng, single_indices(known.shape), known.x.axes)
+        return project_observed(known, search_observed(known, plan, run, sweeps), run).astype(target)
     plan = _plan(data, rank, retain, max_parameters, blocks, run)
     if variant == "projection" and progress is None and not (plan.searches or isinstance(data, Statistics)):
         parts = data._project_in_place(plan.start, target)

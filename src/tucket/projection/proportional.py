@@ -1,0 +1,262 @@
+r"""The projection of a tensor with gaps: the nearest member of a bingo space, for a known exposure.
+
+What is lowered is the divergence of what is observed,
+
+.. math:: D = \sum_i x_i \log \frac{x_i}{E_i Q_i} - x_i + E_i Q_i
+
+With fixed blocks the logarithm of Q is linear in those of the core and of the weights, so that D is convex, and its
+least value is the only one. There the observed block sums and marginals of E Q are those of the tensor. Iterative
+proportional fitting leads there: it multiplies the core and the weights by what the sums lack. Done for all of them at
+once, a cycle is one pass over the exposure, and the cycles are accelerated (Anderson). Where that would raise D, the
+core and the weights of each mode take turns, which never does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tucket import kernels
+from tucket.base.partition import Partition
+from tucket.base.run import Run
+from tucket.kernels.algebra import quotient, weigh
+from tucket.models.block_tucker import BlockTucker
+from tucket.models.statistics import read
+from tucket.sources.observed import Observed
+from tucket.sources.source import Chunk, Entries
+from tucket.sources.transformed import Transformed
+
+TOLERANCE = 1e-10
+"""Share of the total by which sums of the model may miss those of the tensor in the end."""
+
+CYCLES, MEMORY = 1000, 6
+"""Cycles at most, and how many of the last ones show the way on."""
+
+ROUNDING = 1e-14
+"""Share of the total by which the divergence may rise by rounding errors."""
+
+Vector = NDArray[np.float64]
+
+
+class Sums(NamedTuple):
+    """Block sums, and for each mode the sums over all others."""
+
+    core: Vector
+    marginals: tuple[Vector, ...]
+
+
+class Cycle(NamedTuple):
+    """A model, the sums that are expected under it, its divergence up to a constant, and the largest gap of a sum."""
+
+    model: BlockTucker
+    expected: Sums
+    divergence: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class TimesModel:
+    """Multiplies the entries of a chunk by those of a model."""
+
+    model: BlockTucker
+
+    def __call__(self, chunk: Chunk | Entries) -> Chunk | Entries:
+        """Return the changed chunk."""
+        if isinstance(chunk, Entries):
+            return chunk._replace(values=chunk.values * self.model._at(chunk.coords))
+        return Chunk(chunk.array * self.model[chunk.box], chunk.box)
+
+
+def project_observed(observed: Observed, partition: Partition, run: Run) -> BlockTucker:
+    """Return the projection of a tensor with gaps onto the bingo space of a partition.
+
+    A block of which nothing is known, and an index, keep what the model of rank 1 says of them.
+    """
+    fitting = Fitting(observed, partition, run)
+    if fitting.total == 0:
+        return fitting.nothing()
+    if not fitting.has_unseen:
+        return fitting.run_from(fitting.begin())
+    whole = Partition.uniform(partition.shape, 1)
+    if partition == whole:
+        return fitting.run_from(fitting.begin())
+    return fitting.with_unseen(fitting.run_from(fitting.begin()), project_observed(observed, whole, run))
+
+
+class Fitting:
+    """A tensor with gaps under a partition: its sums, those that a model expects, and the way to the best model."""
+
+    def __init__(self, observed: Observed, partition: Partition, run: Run) -> None:
+        self.observed, self.partition, self.run = observed, partition, run
+        self.sums, part = self._read(observed.x), self._read(observed.part)
+        self.total = float(self.sums.core.sum())
+        self.exposure, self.cycles = part, 0
+        if observed.is_complement:
+            sizes = [each.astype(np.float64) for each in partition.block_sizes]
+            cells = math.prod(partition.shape)
+            self.exposure = Sums(
+                reduce(np.multiply.outer, sizes) - part.core,
+                tuple(cells // size - marginal for size, marginal in zip(partition.shape, part.marginals)),
+            )
+
+    def _read(self, source: Any) -> Sums:
+        found = read(source, self.partition, self.run)
+        return Sums(found.core, found.marginals)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether there is a block, or an index, of which nothing is known."""
+        return not all((sums > 0).all() for sums in (self.exposure.core, *self.exposure.marginals))
+
+    def nothing(self) -> BlockTucker:
+        """Return the model of a tensor without mass."""
+        return BlockTucker._of(
+            np.zeros(self.partition.rank), self.partition, map(np.zeros, self.partition.shape), self.observed.x.axes
+        )
+
+    def begin(self) -> BlockTucker:
+        """Return a model with the mean of every block, and weights by the mean of every index."""
+        core = quotient(self.sums.core, self.exposure.core)
+        weights = [
+            np.where(exposure > 0, quotient(marginal, exposure), self.total / self.exposure.core.sum())
+            for marginal, exposure in zip(self.sums.marginals, self.exposure.marginals)
+        ]
+        core = core * reduce(np.multiply.outer, [sizes.astype(np.float64) for sizes in self.partition.block_sizes])
+        return self._model(np.where(self.exposure.core > 0, core, 1.0), weights)
+
+    def _model(self, core: Vector, weights: Sequence[Vector]) -> BlockTucker:
+        """Return a model with weights that sum to 1 in every block."""
+        shares = [kernels.shares(vector, blocks) for vector, blocks in zip(weights, self.partition.modes)]
+        return BlockTucker._of(core, self.partition, shares, self.observed.x.axes)
+
+    def _scaled(self, core: Vector, weights: Sequence[Vector]) -> BlockTucker:
+        """Return the same model with weights that sum to 1 in every block."""
+        sums = {mode: blocks.sum(vector) for mode, (blocks, vector) in enumerate(zip(self.partition.modes, weights))}
+        return self._model(weigh(core, sums), weights)
+
+    def expected(self, model: BlockTucker) -> Sums:
+        """Return the sums that are expected under a model, in one pass over the exposure."""
+        found = self._read(Transformed(self.observed.part, TimesModel(model)))
+        if not self.observed.is_complement:
+            return found
+        whole, pairs = (model.core, *model.marginals), zip((found.core, *found.marginals), self.exposure_parts)
+        core, *marginals = (
+            np.where(seen > 0, np.maximum(every - hidden, 0), 0.0) for every, (hidden, seen) in zip(whole, pairs)
+        )
+        return Sums(core, tuple(marginals))
+
+    @property
+    def exposure_parts(self) -> tuple[Vector, ...]:
+        """The sums of the exposure, in one sequence."""
+        return self.exposure.core, *self.exposure.marginals
+
+    def look(self, model: BlockTucker) -> Cycle:
+        """Return a model with the sums that are expected under it."""
+        expected = self.expected(model)
+        self.cycles += 1
+        divergence = float(expected.core.sum()) - _times_log(self.sums.core, model.core)
+        divergence -= sum(map(_times_log, self.sums.marginals, model.weights))
+        pairs = zip((expected.core, *expected.marginals), (self.sums.core, *self.sums.marginals))
+        return Cycle(model, expected, divergence, max(float(np.abs(a - b).sum()) for a, b in pairs) / self.total)
+
+    def run_from(self, model: BlockTucker) -> BlockTucker:
+        """Return the best model, from another one."""
+        best, path = self.look(model), Path()
+        while best.gap > TOLERANCE and self.cycles < CYCLES:
+            found = self.look(self._accelerated(path, best))
+            if found.divergence > best.divergence + ROUNDING * self.total or math.isnan(found.divergence):
+                path, found = Path(), self.look(self._in_turn(best))
+                if found.divergence >= best.divergence:
+                    break  # nothing is left to gain but rounding errors
+            best = found
+        return best.model
+
+    def _accelerated(self, path: Path, cycle: Cycle) -> BlockTucker:
+        """Multiply the core and the weights by what the sums lack, and go on along the way of the last cycles."""
+        now, better = cycle.model, self._fitted(cycle)
+        masses = np.concatenate([part.ravel() for part in (cycle.expected.core, *cycle.expected.marginals)])
+        then = path.further(_logs(now), _logs(better), np.sqrt(masses / self.total))
+        parts, first = [], 0
+        for part in better.parts:
+            values = np.exp(then[first : first + part.size]).reshape(part.shape)
+            parts.append(np.where(part > 0, values, 0.0))
+            first += part.size
+        return self._scaled(parts[0], parts[1:])
+
+    def _fitted(self, cycle: Cycle) -> BlockTucker:
+        """Multiply the core and the weights at once; the weights by what their blocks do not lack already."""
+        model, expected = cycle.model, cycle.expected
+        weights = []
+        for blocks, vector, marginal, now in zip(
+            self.partition.modes, model.weights, self.sums.marginals, expected.marginals
+        ):
+            lack = _ratio(blocks.sum(marginal), blocks.sum(now))[blocks.labels]
+            weights.append(vector * _ratio(marginal, now) / np.where(lack > 0, lack, 1.0))
+        return self._scaled(model.core * _ratio(self.sums.core, expected.core), weights)
+
+    def _in_turn(self, cycle: Cycle) -> BlockTucker:
+        """Multiply the core, and then the weights of each mode, each by what the sums lack then."""
+        model = self._model(cycle.model.core * _ratio(self.sums.core, cycle.expected.core), cycle.model.weights)
+        for mode, marginal in enumerate(self.sums.marginals):
+            now = self.expected(model).marginals[mode]
+            weights = list(model.weights)
+            weights[mode] = weights[mode] * _ratio(marginal, now)
+            model = self._scaled(model.core, weights)
+        return model
+
+    def with_unseen(self, model: BlockTucker, rank1: BlockTucker) -> BlockTucker:
+        """Return a model with what another one says of the blocks and indices of which nothing is known."""
+        core, weights, factors = model.core, [], {}
+        for mode, (blocks, own, other, exposure) in enumerate(
+            zip(self.partition.modes, model.weights, rank1.weights, self.exposure.marginals)
+        ):
+            seen = np.where(exposure > 0, other, 0.0)
+            share = _ratio(blocks.sum(seen), blocks.sum(other))  # of each block, what is seen
+            known = kernels.shares(np.where(exposure > 0, own, 0.0), blocks)
+            weights.append(np.where(exposure > 0, known * share[blocks.labels], kernels.shares(other, blocks)))
+            inside = blocks.sum(np.where(exposure > 0, own, 0.0))
+            factors[mode] = np.where(share > 0, quotient(inside, share), 1.0)
+        core = weigh(core, factors)
+        masses = reduce(np.multiply.outer, [blocks.sum(w) for blocks, w in zip(self.partition.modes, rank1.weights)])
+        core = np.where(self.exposure.core > 0, core, rank1.core.item() * masses)
+        return self._scaled(core, weights)
+
+
+class Path:
+    """Where the last cycles went, and where they lead (Anderson acceleration)."""
+
+    def __init__(self) -> None:
+        self.ends: list[Vector] = []
+        self.steps: list[Vector] = []
+
+    def further(self, start: Vector, end: Vector, weights: Vector) -> Vector:
+        """Return where to go from here, given where a cycle starts and ends."""
+        self.ends, self.steps = [*self.ends[-MEMORY:], end], [*self.steps[-MEMORY:], end - start]
+        if len(self.steps) == 1:
+            return end
+        changes = np.stack([(step - self.steps[-1]) * weights for step in self.steps[:-1]], axis=1)
+        shares = np.linalg.lstsq(changes, -self.steps[-1] * weights, rcond=1e-12)[0]
+        return end + sum(share * (other - end) for share, other in zip(shares, self.ends))
+
+
+def _logs(model: BlockTucker) -> Vector:
+    parts = np.concatenate([part.ravel() for part in model.parts])
+    return np.log(np.where(parts > 0, parts, 1.0))
+
+
+def _ratio(wanted: Vector, now: Vector) -> Vector:
+    """Divide sums by those that are expected; 1 where nothing is expected."""
+    return np.divide(wanted, now, where=now > 0, out=np.ones_like(now))
+
+
+def _times_log(sums: Vector, values: Vector) -> float:
+    """Sum masses times the logarithms of what the model has there: -inf where it has nothing."""
+    seen = sums > 0
+    with np.errstate(divide="ignore"):
+        return float(sums[seen] @ np.log(values[seen]))

@@ -1,0 +1,238 @@
+"""Tensors with gaps: which cells are known, and for what exposure.
+
+The entries of a tensor are modelled as counts with mean E Q, with a known exposure E and the model Q. A cell that is
+not known has exposure 0, and whatever stands there is not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tucket.backends import NUMPY
+from tucket.base.axes import Axes
+from tucket.base.checks import bad_value, check_shape_match, listed
+from tucket.base.run import Run
+from tucket.sources.as_source import as_source
+from tucket.sources.chunked import Chunked
+from tucket.sources.dense import Array, Mapped
+from tucket.sources.source import Chunk, Entries, Reduction, Source
+from tucket.sources.sparse import Sparse
+from tucket.sources.transformed import Transformed
+
+Observation = Literal["all", "finite", "stored"] | ArrayLike | Source
+
+NAMES = ("all", "finite", "stored")
+
+FEW = 8
+"""Where at most one in so many cells is hidden, or known, these cells are listed."""
+
+PIECE_BYTES = 1 << 22
+"""Bytes of an array in memory that are looked at at a time."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A tensor of which some cells are not known, or are known for some exposure.
+
+    Attributes
+    ----------
+    x : Source
+        The tensor, with 0 where nothing is known.
+    part : Source
+        The exposure, or what it lacks to 1.
+    is_complement : bool
+        Whether the exposure is 1 less `part`.
+    """
+
+    x: Source
+    part: Source
+    is_complement: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each mode."""
+        return self.x.shape
+
+
+def observe(source: Source, observed: Any = "all", exposure: Any = None) -> Source | Observed:
+    """Return what is known of a tensor: the source itself if that is everything."""
+    if isinstance(observed, str):
+        if observed not in NAMES:
+            raise ValueError(f"observed: unknown {observed!r}; give {listed(NAMES)}, or a Boolean array, True = known")
+        if observed == "stored" and not source.sparse:
+            raise TypeError(f"observed='stored' is for sparse tensors, not for {source!r}; give 'finite' or an array")
+        if observed == "all" and exposure is None:
+            return source
+    if source.backend is not NUMPY:
+        raise TypeError(f"observed: x is of {source.backend}; gaps are for NumPy arrays, sparse tensors and files")
+    weights = None if exposure is None else _check_exposure(exposure, source.shape)
+    mask = None if isinstance(observed, str) else _check_mask(observed, source.shape)
+    if source.sparse:
+        (entries,) = source.chunks(distinct=True)
+        assert isinstance(entries, Entries)
+        return _of_entries(entries, source.axes, observed if mask is None else mask, weights)
+    if isinstance(mask, Sparse):
+        return _listed(source, mask.entries.coords, weights)
+    known = _Known(None if mask is None else mask.array, weights, mask is None and observed == "finite")
+    pieces = _pieces(source)
+    found = Observed(Transformed(pieces, known.fill), Transformed(pieces, known.weigh), False)
+    return found if weights is not None or not source.in_memory else _shortened(source, found)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of the cells of dense chunks."""
+
+    mask: Any  # sliceable, or None
+    weights: NDArray[np.float64] | None
+    is_finite: bool
+
+    def _where(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Return the exposure of the cells of a chunk."""
+        found = np.isfinite(chunk.array) if self.is_finite else np.ones(chunk.array.shape, np.bool)
+        if self.mask is not None:
+            found = np.asarray(self.mask[chunk.box])
+        return found if self.weights is None else np.where(found, self.weights[chunk.box], 0.0)
+
+    def fill(self, chunk: Chunk | Entries) -> Chunk:
+        """Return a chunk with 0 where nothing is known."""
+        assert isinstance(chunk, Chunk)
+        return Chunk(np.where(self._where(chunk), chunk.array, chunk.array.dtype.type(0)), chunk.box)
+
+    def weigh(self, chunk: Chunk | Entries) -> Chunk:
+        """Return the exposure of a chunk."""
+        assert isinstance(chunk, Chunk)
+        return Chunk(self._where(chunk), chunk.box)
+
+
+def _pieces(source: Source) -> Source:
+    """Return an array in memory in pieces that stay in the cache."""
+    if not isinstance(source, Array) or source.nbytes <= PIECE_BYTES:
+        return source
+    pieces = Chunked(source.array, axes=source.axes, memory=4 * PIECE_BYTES)
+    pieces.in_memory = True
+    return pieces
+
+
+def _check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return an exposure for every cell, none of which is copied."""
+    found = np.asarray(exposure, np.float64)
+    bad = ~(np.isfinite(found) & (found >= 0))
+    if bad.any():
+        at = np.unravel_index(int(np.argmax(bad)), found.shape)
+        raise bad_value("exposure", [int(index) for index in at], float(found[at]))
+    try:
+        return np.broadcast_to(found, shape)
+    except ValueError:
+        raise ValueError(
+            f"exposure: its shape {found.shape} does not broadcast to {shape}; give one number per cell, or sizes of 1"
+        ) from None
+
+
+def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunked | Sparse:
+    """Return a Boolean array, or the cells that are known, as a source."""
+    mask = as_source(observed, "observed")
+    check_shape_match(mask, shape, "x", "observed")
+    if isinstance(mask, Sparse):
+        return mask
+    if not isinstance(mask, Array | Mapped | Chunked) or mask.array.dtype != np.bool:
+        kind = f" of {mask.array.dtype}" if hasattr(mask, "array") else ""
+        raise TypeError(f"observed: got {mask!r}{kind}; give {listed(NAMES)}, or a Boolean array, True = known")
+    return mask
+
+
+class _Zeros(Reduction[list[NDArray[np.intp]] | None]):
+    """The indices of the cells of a dense tensor that are zero, or that are not; None if these are too many."""
+
+    distinct = False
+
+    def __init__(self, most: int, *, are_zero: bool) -> None:
+        self.most, self.are_zero = most, are_zero
+
+    def of(self, chunk: Chunk | Entries, workers: int) -> list[NDArray[np.intp]] | None:  # noqa: ARG002
+        """Return those of one chunk."""
+        assert isinstance(chunk, Chunk)
+        wanted = np.asarray(chunk.array) == 0 if self.are_zero else np.asarray(chunk.array) != 0
+        if np.count_nonzero(wanted) > self.most:
+            return None
+        return [indices + rows.start for indices, rows in zip(np.nonzero(wanted), chunk.box)]
+
+    def total(self, results: Iterable[list[NDArray[np.intp]] | None]) -> list[NDArray[np.intp]] | None:
+        """Join those of all chunks."""
+        parts, count = [], 0
+        for part in results:
+            count += self.most + 1 if part is None else len(part[0])
+            if part is None or count > self.most:
+                return None
+            parts.append(part)
+        return [np.concatenate(each) for each in zip(*parts)]
+
+
+def _shortened(source: Source, found: Observed) -> Source | Observed:
+    """List the cells that are hidden, or those that are known, where they are few."""
+    run, most = Run.of(), source.size // FEW
+    hidden = found.part.reduce(_Zeros(most, are_zero=True), run)
+    if hidden is not None:
+        return Observed(found.x, _cells(hidden, source.shape), True) if len(hidden[0]) else source
+    known = found.part.reduce(_Zeros(most, are_zero=False), run)
+    if known is None:
+        return found
+    return Observed(found.x, _cells(known, source.shape), False) if source.sparse else _listed(source, known, None)
+
+
+def _cells(
+    coords: Sequence[NDArray[Any]], shape: tuple[int, ...], weights: NDArray[np.float64] | None = None
+) -> Sparse:
+    """Return 1, or a weight, in some cells."""
+    values = np.ones(len(coords[0])) if weights is None else weights[tuple(coords)]
+    return Sparse(coords, values, shape, distinct=True)
+
+
+def _listed(source: Source, coords: Sequence[NDArray[Any]], weights: NDArray[np.float64] | None) -> Observed:
+    """Return the known cells of a dense tensor as entries."""
+    part = _cells(coords, source.shape, weights)
+    values = (source.array if isinstance(source, Array) else source.to_numpy())[tuple(coords)]
+    values = np.where(part.entries.values > 0, values, values.dtype.type(0))
+    return Observed(Sparse(coords, values, source.shape, source.axes, distinct=True), part, False)
+
+
+def _of_entries(
+    entries: Entries, axes: Axes | None, observed: Any, weights: NDArray[np.float64] | None
+) -> Source | Observed:
+    """Return what is known of a sparse tensor."""
+    coords, values, shape = entries
+    kept = np.ones(len(values), np.bool) if weights is None else weights[tuple(coords)] > 0
+    if isinstance(observed, str) and observed == "finite":
+        kept &= np.isfinite(values)
+    elif isinstance(observed, Sparse):
+        kept &= _are_among(coords, observed.entries.coords, shape)
+    elif not isinstance(observed, str):
+        kept &= np.asarray(observed.array[...])[tuple(coords)]
+    x = Sparse([indices[kept] for indices in coords], values[kept], shape, axes, distinct=True)
+    if isinstance(observed, str) and observed == "finite" and weights is None:
+        return x if kept.all() else Observed(x, _cells([indices[~kept] for indices in coords], shape), True)
+    if isinstance(observed, Sparse) or (isinstance(observed, str) and observed == "stored"):
+        known = coords if isinstance(observed, str) else observed.entries.coords
+        return Observed(x, _cells(known, shape, weights), False)
+    if weights is not None and not kept.all():  # NaN among the entries
+        weights = weights.copy()
+        weights[tuple(indices[~kept] for indices in coords)] = 0
+    rule = _Known(None if isinstance(observed, str) else observed.array, weights, False)
+    part = Transformed(_pieces(Array(np.broadcast_to(np.float64(1), shape))), rule.weigh)
+    found = Observed(x, part, False)
+    return found if weights is not None else _shortened(x, found)
+
+
+def _are_among(
+    coords: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]], shape: tuple[int, ...]
+) -> NDArray[np.bool]:
+    """Say which cells are among some others."""
+    if math.prod(shape) >= 2**63:
+        raise ValueError(f"observed: shape {shape} has too many cells for a sparse mask; give observed='stored'")
+    return np.isin(*(np.ravel_multi_index(list(map(np.asarray, each)), shape) for each in (coords, others)))
