@@ -120,3 +120,21 @@ def derivatives(weights: Dense, core: Dense, factors: Sequence[Dense]) -> tuple[
             found[entry] = (weights * expand(core, [*factors[:mode], one, *factors[mode + 1 :]])).sum()
         by_factors.append(found)
     return by_core, by_factors
+
+
+def fit_in_turn(x: Dense, exposure: Dense, labels: Sequence[NDArray[Any]], rounds: int = 3000) -> Dense:
+    """The block model of least divergence from x for an exposure: core and weights in turn, over the whole tensor."""
+    blocks = np.zeros(x.shape, np.intp)
+    for mode, own in enumerate(labels):
+        shape = [-1 if k == mode else 1 for k in range(x.ndim)]
+        blocks = blocks * (max(own) + 1) + np.reshape(own, shape)
+    model = np.ones(x.shape)
+    for _ in range(rounds):
+        before = model
+        for group in [blocks, *np.indices(x.shape)]:
+            wanted = np.bincount(group.ravel(), x.ravel())
+            now = np.bincount(group.ravel(), (exposure * model).ravel())
+            model = model * np.divide(wanted, now, where=now > 0, out=np.ones_like(now))[group]
+        if np.allclose(model, before, rtol=1e-13, atol=0):
+            break
+    return model

@@ -85,9 +85,9 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("dates", lambda: tk.ltr(np.zeros(3, "M8[s]"), 1), TypeError, "dtype datetime64[s]; give real numbers"),
     (
         "masked",
-        lambda: tk.ltr(np.ma.masked_less(X, 3), 2),
+        lambda: tk.ntd(np.ma.masked_less(X, 3), 2),
         TypeError,
-        "x has masked entries; fill them first",
+        "x has masked entries, which tucket.ltr takes for unknown",
     ),
     ("ragged", lambda: tk.ltr([[1, 2], [3]], 1), ValueError, "x has rows of unequal length; give a full"),
     (

@@ -174,6 +174,44 @@ def by_mode(values: Any, axes: Axes | None, count: int, default: Any, argument: 
     return tuple(spread)
 
 
+def find_cells(
+    coords: Sequence[ArrayLike] | Mapping[int | str, ArrayLike], shape: tuple[int, ...], axes: Axes | None
+) -> list[NDArray[np.intp]]:
+    """Return the indices of cells in every mode, given as indices from 0 or as labels."""
+    given = tuple(by_mode(coords, axes, len(shape), None, "coords"))
+    if len(given) != len(shape):
+        raise ValueError(f"coords: got {len(given)} sequences for {len(shape)} modes; give one per mode")
+    found = [_find_indices(each, mode, size, axes) for mode, (each, size) in enumerate(zip(given, shape))]
+    lengths = {len(indices) for indices in found if len(indices) != 1}
+    if len(lengths) > 1:
+        raise ValueError(f"coords: got sequences of lengths {[len(each) for each in found]}; give one index per cell")
+    return [np.broadcast_to(indices, next(iter(lengths), 1)) for indices in found]
+
+
+def _find_indices(given: Any, mode: int, size: int, axes: Axes | None) -> NDArray[np.intp]:
+    """Return the indices of one mode, given as such or as labels."""
+    name = mode_names(axes, mode + 1)[mode] if axes is None else f"mode {axes.names[mode]!r}"
+    if given is None:
+        raise ValueError(f"coords: {name} is missing; give its indices, or its labels")
+    values = np.atleast_1d(np.asarray(given))
+    if values.ndim != 1:
+        raise ValueError(f"coords: {name}: got shape {values.shape}; give a flat sequence, one index per cell")
+    if values.dtype.kind in "iu":
+        bad = (values < 0) | (values >= size)
+        if bad.any():
+            raise ValueError(f"coords: {name}: there is no index {values[bad][0]}; give indices from 0 to {size - 1}")
+        return values.astype(np.intp)
+    labels = None if axes is None else axes.labels[mode]
+    if labels is None:
+        raise ValueError(f"coords: {name} has no labels; give indices from 0 to {size - 1}, not {values.dtype}")
+    order = np.argsort(labels, kind="stable")
+    at = np.minimum(np.searchsorted(labels[order], values), size - 1)
+    bad = labels[order][at] != values
+    if bad.any():
+        raise ValueError(f"coords: {name}: there is no label {values[bad][0].item()!r}")
+    return order[at]
+
+
 def check_rank_by_mode(rank: Any, axes: Axes | None, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the rank of every mode, given as one int, one per mode, or a mapping from modes."""
     return check_rank(by_mode(rank, axes, len(shape), None, "rank"), shape)

@@ -196,7 +196,7 @@ def bad_value(name: str, index: Sequence[int], value: float) -> ValueError:
         return ValueError(f"{where} (clip it, as with numpy.maximum)")
     if value == np.inf:
         return ValueError(f"{where} (infinite values cannot be modelled)")
-    return ValueError(f"{where} (fill or drop missing values first)")
+    return ValueError(f"{where} (if it is missing, tucket.ltr takes observed='finite')")
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base import archive
-from tucket.base.axes import Axes
+from tucket.base.axes import Axes, find_cells
 from tucket.base.boxes import Box, slabs
-from tucket.base.checks import check_dtype, check_shape_match
+from tucket.base.checks import check_dtype, check_memory, check_shape_match
 from tucket.base.run import Progress, ProgressCallback, Run
 from tucket.kernels import array_api, measures
 from tucket.models.distances import DivergenceFrom, SquaresFrom, is_sparse, part_at
+from tucket.models.expected import divergence_of_observed
 from tucket.models.parts import Index, cast_part, check_out, check_part, parse_index
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
+from tucket.sources.observed import Observation, Observed, observe, split_mask
 from tucket.sources.reductions import check_chunk
 from tucket.sources.source import Chunk, Source
 
@@ -236,7 +238,15 @@ class Model(ABC):
     def _most(self) -> float:
         """Return a bound of the entries of the tensor; for NumPy."""
 
-    def kl(self, x: Any, *, workers: int | None = None, progress: ProgressCallback | None = None) -> Any:
+    def kl(
+        self,
+        x: Any,
+        *,
+        observed: Observation = "all",
+        exposure: ArrayLike | None = None,
+        workers: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Any:
         """Return the generalised Kullback-Leibler divergence of `x` from the model, in nats: see `metrics.kl`.
 
         Parameters
@@ -244,6 +254,10 @@ class Model(ABC):
         x : array or source
             The tensor: anything that `ltr` takes, of the model's shape and, for a model on a device, of its library
             and on the same device.
+        observed : {"all", "finite", "stored"} or Boolean array, default "all"
+            Which cells count, as for `ltr`.
+        exposure : array, optional
+            For what exposure each cell is known, as for `ltr`: the model's entries are multiplied by it.
         workers : int, optional
             Threads that may read; by default as many as the process has processors.
         progress : callable, optional
@@ -254,7 +268,11 @@ class Model(ABC):
         float
             Or an array of one number, where `x` or the model requires a gradient or is inside of a compiled function.
         """
+        x, observed = split_mask(x, observed)
         source, run = self._source_of(x), Run.of(workers, progress)
+        known = observe(source, observed, exposure)
+        if isinstance(known, Observed):
+            return divergence_of_observed(self.to_numpy(), known, run)
         if self._is_traced(source):
             return measures.divergence(source.given, self.to_tensor())  # type: ignore[attr-defined]
         found = self._kl_on_device(source) if progress is None else None
@@ -320,6 +338,70 @@ class Model(ABC):
 
     def _residual(self, chunk: Chunk, scale: float, workers: int) -> tuple[float, float, bool]:
         return array_api.misfit(chunk.array, part_at(self, chunk), scale, workers)
+
+    def predict(self, coords: Sequence[ArrayLike] | Mapping[int | str, ArrayLike]) -> NDArray[np.float64]:
+        """Return the entries of the tensor that the model stands for in some cells; no others are computed.
+
+        Parameters
+        ----------
+        coords : one sequence per mode, or dict from modes to sequences
+            Where the cells are: `coords[k]` in mode k, as indices from 0, or as labels of the mode that are no
+            integers. Sequences of length 1, and single values, count for all cells.
+
+        Returns
+        -------
+        ndarray
+            One number per cell.
+
+        Raises
+        ------
+        ValueError
+            If a mode is missing, or there is no such index or label, or the sequences differ in length.
+
+        Examples
+        --------
+        >>> from tucket import Axes, Tucker
+        >>> axes = Axes(("city", "hour"), (["Bonn", "Kyoto"], None))
+        >>> model = Tucker([[2.0]], [[[0.5], [1.5]], [[1.0], [2.0], [3.0]]], axes)
+        >>> model.predict({"city": ["Kyoto", "Bonn"], "hour": [0, 2]})
+        array([3., 3.])
+        """
+        return self.to_numpy()._at(find_cells(coords, self.shape, self.axes))
+
+    def fill(self, x: Any, *, observed: Observation = "finite") -> NDArray[np.float64]:
+        """Return a tensor with what the model says in the cells that are not known.
+
+        Parameters
+        ----------
+        x : array or source
+            The tensor, as for `kl`; it is not changed.
+        observed : {"finite", "stored"} or Boolean array, default "finite"
+            Which cells are known, as for `ltr`.
+
+        Returns
+        -------
+        ndarray
+            Dense, of float64.
+
+        Examples
+        --------
+        >>> from tucket import ltr
+        >>> x = np.outer([1.0, 2, 3], [1.0, 2, 4])
+        >>> x[1, 1] = np.nan
+        >>> ltr(x, 1, observed="finite").fill(x).round(6)
+        array([[ 1.,  2.,  4.],
+               [ 2.,  4.,  8.],
+               [ 3.,  6., 12.]])
+        """
+        x, observed = split_mask(x, "all" if np.ma.is_masked(x) else observed)
+        source = self._source_of(x)
+        check_memory(8 * source.size, "the filled tensor")
+        known = observe(source, observed)
+        if not isinstance(known, Observed):
+            return known.to_numpy().astype(np.float64)
+        exposed = known.part.to_numpy() != 0
+        is_known = ~exposed if known.is_complement else exposed
+        return np.where(is_known, known.x.to_numpy(), self.to_numpy().to_tensor(dtype=np.float64))
 
     def _source_of(self, x: Any) -> Source:
         """Return a tensor that is to be compared with the model, and must fit it."""

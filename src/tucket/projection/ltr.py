@@ -23,7 +23,7 @@ from tucket.projection.proportional import project_observed
 from tucket.projection.published import project_as_published
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
-from tucket.sources.observed import Observation, Observed, observe
+from tucket.sources.observed import Observation, Observed, is_all, observe, split_mask
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
@@ -97,6 +97,14 @@ def ltr(
         Names of the modes, for arrays that have none of their own.
     labels : dict from modes to labels, or one sequence of labels or None per mode, optional
         Labels of the indices, for arrays that have none of their own.
+    observed : {"all", "finite", "stored"}, Boolean array, or source, default "all"
+        Which cells are known. "all" refuses NaN; "finite" takes cells that are NaN or infinite for unknown; "stored",
+        for sparse tensors such as ratings, knows the stored entries alone. Or True where a cell is known: an array of
+        the shape of `x`, or the entries of a sparse one. What stands in other cells has no influence.
+    exposure : array that broadcasts to the shape of `x`, optional
+        For what each cell counts, such as the population or the time at risk: the entries are then modelled by the
+        exposure times the model, whose entries are rates. A cell with exposure 0 is not known. With gaps or exposure
+        the model is still the one of least divergence for its blocks, found in a few cycles.
     rng : None, int or numpy.random.Generator, optional
         For "random" blocks, and for the starts of a search, which are always the same without one.
     dtype : float32 or float64, default float64
@@ -148,13 +156,17 @@ def ltr(
     run = Run.of(workers, progress, callback, rng, max_seconds, "max_seconds")
     project, sweeps = choose(variant, VARIANTS, "variant"), check_count(max_sweeps, "max_sweeps")
     blocks = ("random" if variant == "published" else "clusters") if blocks is None else blocks
-    data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) else x
+    x, observed = split_mask(x, observed)
+    has_gaps = exposure is not None or not is_all(observed)
+    data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) and not has_gaps else x
     data = data if isinstance(data, Statistics) else as_source(data, allow_traced=True)
     data, target = data if names is None and labels is None else data._named(names, labels), check_dtype(dtype)
-    known = data if isinstance(data, Statistics) else observe(data, observed, exposure)
+    known = observe(data, observed, exposure) if has_gaps else data
     if isinstance(known, Observed):
+        _refuse_with_gaps(variant, rank, retain, max_parameters)
         plan = make_plan(blocks, rank, rng, single_indices(known.shape), known.x.axes)
         return project_observed(known, search_observed(known, plan, run, sweeps), run).astype(target)
+    data = known
     plan = _plan(data, rank, retain, max_parameters, blocks, run)
     if variant == "projection" and progress is None and not (plan.searches or isinstance(data, Statistics)):
         parts = data._project_in_place(plan.start, target)
@@ -166,6 +178,18 @@ def ltr(
         if data.backend is NUMPY and target == model.core.dtype
         else model.astype(target)._to_backend(data.backend)
     )
+
+
+def _refuse_with_gaps(variant: str, rank: Any, retain: Any, max_parameters: Any) -> None:
+    """Refuse what is known for whole tensors only."""
+    for wanted, name in (
+        (variant == "published", "variant='published'"),
+        (isinstance(rank, str), f"rank={rank!r}"),
+        (retain is not None, "retain"),
+        (max_parameters is not None, "max_parameters"),
+    ):
+        if wanted:
+            raise ValueError(f"observed: {name} is for tensors without gaps; give a rank, or your own blocks")
 
 
 def _plan(data: Source | Statistics, rank: Any, retain: Any, max_parameters: Any, blocks: Any, run: Run) -> Plan:

@@ -25,9 +25,10 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.kernels.algebra import quotient, unfold
 from tucket.models.block_tucker import BlockTucker
+from tucket.models.expected import TimesModel
 from tucket.models.statistics import read
 from tucket.projection.plan import Plan
-from tucket.projection.proportional import ROUNDING, TimesModel, project_observed
+from tucket.projection.proportional import ROUNDING, project_observed
 from tucket.projection.search import Search
 from tucket.projection.unfolding import Unfolding
 from tucket.sources.observed import Observed
@@ -157,4 +158,4 @@ def _fill_all(moved: NDArray[np.intp], labels: NDArray[np.intp], rank: int) -> N
 def _rates(rows: Matrix, expected: Matrix, labels: NDArray[np.intp], rank: int) -> Matrix:
     """Return the rate of each block in each column: what is observed there over what the weights expect."""
     indicator = np.eye(rank)[labels].T
-    return quotient(indicator @ rows, indicator @ expected)
+    return np.asarray(quotient(indicator @ rows, indicator @ expected))

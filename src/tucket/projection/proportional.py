@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -27,9 +26,9 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.kernels.algebra import quotient, weigh
 from tucket.models.block_tucker import BlockTucker
+from tucket.models.expected import TimesModel
 from tucket.models.statistics import read
 from tucket.sources.observed import Observed
-from tucket.sources.source import Chunk, Entries
 from tucket.sources.transformed import Transformed
 
 TOLERANCE = 1e-10
@@ -58,19 +57,6 @@ class Cycle(NamedTuple):
     expected: Sums
     divergence: float
     gap: float
-
-
-@dataclass(frozen=True)
-class TimesModel:
-    """Multiplies the entries of a chunk by those of a model."""
-
-    model: BlockTucker
-
-    def __call__(self, chunk: Chunk | Entries) -> Chunk | Entries:
-        """Return the changed chunk."""
-        if isinstance(chunk, Entries):
-            return chunk._replace(values=chunk.values * self.model._at(chunk.coords))
-        return Chunk(chunk.array * self.model[chunk.box], chunk.box)
 
 
 def project_observed(observed: Observed, partition: Partition, run: Run) -> BlockTucker:
@@ -242,7 +228,7 @@ class Path:
             return end
         changes = np.stack([(step - self.steps[-1]) * weights for step in self.steps[:-1]], axis=1)
         shares = np.linalg.lstsq(changes, -self.steps[-1] * weights, rcond=1e-12)[0]
-        return end + sum(share * (other - end) for share, other in zip(shares, self.ends))
+        return np.asarray(end + sum(share * (other - end) for share, other in zip(shares, self.ends)))
 
 
 def _logs(model: BlockTucker) -> Vector:

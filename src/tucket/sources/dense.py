@@ -29,7 +29,10 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
     if isinstance(x, str | Path):
         raise TypeError(f"{name} is a path: open it first, as with tucket.open({str(x)!r})")
     if np.ma.is_masked(x):
-        raise TypeError(f"{name} has masked entries; fill them first, as with {name}.filled(0)")
+        raise TypeError(
+            f"{name} has masked entries, which tucket.ltr takes for unknown; elsewhere fill them with estimates: "
+            f"zeros are data, and would bias the model"
+        )
     try:
         tensor = np.asarray(x)
     except ValueError as error:

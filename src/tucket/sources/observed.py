@@ -48,11 +48,14 @@ class Observed:
         The exposure, or what it lacks to 1.
     is_complement : bool
         Whether the exposure is 1 less `part`.
+    weights : array, optional
+        The exposure of cells that are known, where it is not 1.
     """
 
     x: Source
     part: Source
-    is_complement: bool
+    is_complement: bool = False
+    weights: NDArray[np.float64] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,7 +63,21 @@ class Observed:
         return self.x.shape
 
 
-def observe(source: Source, observed: Any = "all", exposure: Any = None) -> Source | Observed:
+def is_all(observed: object) -> bool:
+    """Say whether all cells are known."""
+    return isinstance(observed, str) and observed == "all"
+
+
+def split_mask(x: Any, observed: Any) -> tuple[Any, Any]:
+    """Return the data of a masked NumPy array, and which of them are known; anything else unchanged."""
+    if not np.ma.is_masked(x):
+        return x, observed
+    if not is_all(observed):
+        raise TypeError("observed: x is a masked array, whose mask says what is known; leave observed out")
+    return x.data, ~np.ma.getmaskarray(x)
+
+
+def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source | Observed:
     """Return what is known of a tensor: the source itself if that is everything."""
     if isinstance(observed, str):
         if observed not in NAMES:
@@ -69,6 +86,8 @@ def observe(source: Source, observed: Any = "all", exposure: Any = None) -> Sour
             raise TypeError(f"observed='stored' is for sparse tensors, not for {source!r}; give 'finite' or an array")
         if observed == "all" and exposure is None:
             return source
+    if not isinstance(source, Source):
+        raise TypeError("observed: statistics have no gaps; give the tensor")
     if source.backend is not NUMPY:
         raise TypeError(f"observed: x is of {source.backend}; gaps are for NumPy arrays, sparse tensors and files")
     weights = None if exposure is None else _check_exposure(exposure, source.shape)
@@ -81,7 +100,7 @@ def observe(source: Source, observed: Any = "all", exposure: Any = None) -> Sour
         return _listed(source, mask.entries.coords, weights)
     known = _Known(None if mask is None else mask.array, weights, mask is None and observed == "finite")
     pieces = _pieces(source)
-    found = Observed(Transformed(pieces, known.fill), Transformed(pieces, known.weigh), False)
+    found = Observed(Transformed(pieces, known.fill), Transformed(pieces, known.weigh), weights=weights)
     return found if weights is not None or not source.in_memory else _shortened(source, found)
 
 
@@ -183,7 +202,7 @@ def _shortened(source: Source, found: Observed) -> Source | Observed:
     known = found.part.reduce(_Zeros(most, are_zero=False), run)
     if known is None:
         return found
-    return Observed(found.x, _cells(known, source.shape), False) if source.sparse else _listed(source, known, None)
+    return Observed(found.x, _cells(known, source.shape)) if source.sparse else _listed(source, known, None)
 
 
 def _cells(
@@ -199,7 +218,7 @@ def _listed(source: Source, coords: Sequence[NDArray[Any]], weights: NDArray[np.
     part = _cells(coords, source.shape, weights)
     values = (source.array if isinstance(source, Array) else source.to_numpy())[tuple(coords)]
     values = np.where(part.entries.values > 0, values, values.dtype.type(0))
-    return Observed(Sparse(coords, values, source.shape, source.axes, distinct=True), part, False)
+    return Observed(Sparse(coords, values, source.shape, source.axes, distinct=True), part, weights=weights)
 
 
 def _of_entries(
@@ -219,13 +238,13 @@ def _of_entries(
         return x if kept.all() else Observed(x, _cells([indices[~kept] for indices in coords], shape), True)
     if isinstance(observed, Sparse) or (isinstance(observed, str) and observed == "stored"):
         known = coords if isinstance(observed, str) else observed.entries.coords
-        return Observed(x, _cells(known, shape, weights), False)
+        return Observed(x, _cells(known, shape, weights), weights=weights)
     if weights is not None and not kept.all():  # NaN among the entries
         weights = weights.copy()
         weights[tuple(indices[~kept] for indices in coords)] = 0
     rule = _Known(None if isinstance(observed, str) else observed.array, weights, False)
     part = Transformed(_pieces(Array(np.broadcast_to(np.float64(1), shape))), rule.weigh)
-    found = Observed(x, part, False)
+    found = Observed(x, part, weights=weights)
     return found if weights is not None else _shortened(x, found)
 
 
@@ -235,4 +254,5 @@ def _are_among(
     """Say which cells are among some others."""
     if math.prod(shape) >= 2**63:
         raise ValueError(f"observed: shape {shape} has too many cells for a sparse mask; give observed='stored'")
-    return np.isin(*(np.ravel_multi_index(list(map(np.asarray, each)), shape) for each in (coords, others)))
+    cells, known = (np.ravel_multi_index(list(map(np.asarray, each)), shape) for each in (coords, others))
+    return np.isin(cells, known)

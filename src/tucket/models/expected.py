@@ -1,0 +1,64 @@
+"""What a model expects of a tensor with gaps: sums over what is exposed, and the divergence of what is observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tucket.base.run import Run
+from tucket.sources.observed import Observed
+from tucket.sources.reductions import Scalars
+from tucket.sources.source import Chunk, Entries
+from tucket.sources.transformed import Transformed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tucket.models.model import Model
+
+
+@dataclass(frozen=True)
+class TimesModel:
+    """Multiplies the entries of a chunk by those of a model."""
+
+    model: Model
+
+    def __call__(self, chunk: Chunk | Entries) -> Chunk | Entries:
+        """Return the changed chunk."""
+        if isinstance(chunk, Entries):
+            return chunk._replace(values=chunk.values * self.model._at(chunk.coords))
+        return Chunk(chunk.array * self.model[chunk.box], chunk.box)
+
+
+class Total(Scalars):
+    """The sum of all entries."""
+
+    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return that of one chunk."""
+        values = chunk.array if isinstance(chunk, Chunk) else chunk.values
+        return np.array([values.sum(dtype=np.float64)])
+
+
+@dataclass(frozen=True)
+class LogExposure(Scalars):
+    """The sum of the entries times the logarithms of their exposures."""
+
+    exposure: NDArray[np.float64]
+
+    def of(self, chunk: Chunk | Entries, workers: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return that of one chunk."""
+        values = chunk.array if isinstance(chunk, Chunk) else chunk.values
+        exposure, seen = self.exposure[chunk.box if isinstance(chunk, Chunk) else tuple(chunk.coords)], values > 0
+        return np.array([values[seen] @ np.log(exposure[seen])])
+
+
+def divergence_of_observed(model: Model, observed: Observed, run: Run) -> float:
+    r"""Return the divergence of what is observed: :math:`\sum x \log (x / E Q) - x + E Q`."""
+    total = model._total()
+    exposed = float(Transformed(observed.part, TimesModel(model)).reduce(Total(), run)[0])
+    found = model._kl(observed.x, run) - (exposed if observed.is_complement else total - exposed)
+    if observed.weights is not None:
+        found -= float(observed.x.reduce(LogExposure(observed.weights), run)[0])
+    return max(0.0, found)
