@@ -38,7 +38,9 @@ def _open_npz(path: Path, key: str | None = None, memory: int | None = None) -> 
             raise FileFormatError(f"{path} is not a tensor but a saved {kind}; read it with {reader}")
         if key is None and {"coords", "values", "shape"} <= set(archive.files):
             coords, values, shape = (archive[name] for name in ("coords", "values", "shape"))
-            source: Source = from_entries(coords, values, tuple(shape.tolist()))
+            if coords.shape == (len(values), len(shape)):
+                coords = coords.T
+            source: Source = from_entries(tuple(coords), values, tuple(shape.tolist()))
         else:
             name = _choose(path, archive.files, key)
             mapped = _map_member(path, name)
