@@ -1,7 +1,7 @@
-"""How good the end of a default `ntd` is beside long runs from chance: python -m benchmarks.quality [--again] [tensor].
+"""The final loss of `ntd`, compared with long random runs: python -m benchmarks.quality [--again] [tensor].
 
-Long runs take most of the time; they are kept in the results, and repeated only with --again. How long a call takes
-that is given some seconds as its budget is measured too.
+Long runs take most of the time. They are saved with the results, and repeated only with --again. The benchmark also
+measures how long calls with a budget take.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks.entries import read
 from benchmarks.made import MADE
 from benchmarks.measure import machine, seconds
 from benchmarks.ntd import tensor
+from benchmarks.pages import fill
 
 RESULTS = Path(__file__).parent / "results" / "quality.json"
 
@@ -31,7 +32,7 @@ LONG_RUNS, LONG_SECONDS = 10, 60.0
 """Long runs per tensor, and seconds of each at most."""
 
 BUDGETS = (0.1, 1.0, 8.0)
-"""Budgets in seconds: a call should end within 1.1 of each and .2 s."""
+"""Budgets in seconds: a call should take at most 1.1 times its budget, plus .2 s."""
 
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ def uber5() -> Any:
 
 
 def cases() -> dict[str, tuple[Callable[[], Any], tuple[int, ...]]]:
-    """Return what makes or reads each tensor, and its rank, small tensors first."""
+    """Return a function that makes or reads each tensor, and its rank, small tensors first."""
     real = {name: (partial(tensor, file), rank) for name, (file, rank) in REAL.items()}
     return {**MADE, **real, "uber5": (uber5, (10, 10, 5, 10, 10))}
 
@@ -63,7 +64,7 @@ def total(x: Any) -> float:
 
 
 def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
-    """Decompose from chance, with patience, as far as that is not yet done."""
+    """Add the long runs from random starts that are still missing."""
     unit = total(x) if loss == "kl" else 1.0
     for seed in range(len(kept["losses"]), LONG_RUNS):
         fit = tk.ntd(
@@ -77,7 +78,7 @@ def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
 
 
 def hals(x: Any, rank: tuple[int, ...], loss: str, limit: float) -> Row:
-    """Give TensorLy's least squares as many iterations as fit the time, and one at least."""
+    """Run TensorLy's HALS for as many iterations as fit in the time, but at least one."""
     from tensorly.decomposition import non_negative_tucker_hals
 
     dense = x.astype(np.float64) if isinstance(x, np.ndarray) else x.to_numpy()
@@ -123,7 +124,7 @@ def measure(x: Any, rank: tuple[int, ...], loss: Any, long: Row) -> Row:
 
 
 def line(name: str, loss: str, row: Row) -> str:
-    """Return a row of the table, with marks for what is not as it should be."""
+    """Return a row of the table, with marks where a target is missed."""
     ends, default = row["long"]["losses"], row["default"]
     best, median = (f"{of(ends):9.5f}" if ends else " " * 9 for of in (min, np.median))
     mark = "!" if ends and default["loss"] > 1.01 * min(ends) else " "
@@ -166,6 +167,7 @@ def main() -> None:
     if table:
         head = f"{'tensor':21} {'default':>19}    {'best':>9} {'median':>9} {'long runs':>10} {'LTR':>19} {'HALS':>19}"
         print("", head, *table, sep="\n")
+        fill()
         print("! more than 1.01 of the best long run, ^ above LTR, b a budget exceeded by more than a tenth and .2 s")
 
 
