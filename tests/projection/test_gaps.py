@@ -42,10 +42,10 @@ def expected(case: Case, model: tk.BlockTucker) -> NDArray[np.float64]:
     return np.asarray(case[1] * model.to_tensor())
 
 
-@settings(max_examples=150)
 @given(gappy(whole=False))
 def test_observed_sums_are_kept(case: Case) -> None:
     x, exposure, partition = case
+    x += 1  # with zeros the best weights may be infinitely far
     seen = np.where(exposure > 0, x, 0)
     model = tk.ltr(x, blocks=partition, observed=exposure > 0, exposure=exposure)
     ours, theirs = tk.collect(expected(case, model), partition), tk.collect(seen, partition)

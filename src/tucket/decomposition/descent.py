@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from tucket.backends import get_namespace
+from tucket.base.checks import check_count, check_number
 from tucket.base.run import Run, Step
 from tucket.decomposition.levels import Level, Pyramid
 from tucket.decomposition.losses import Problem
@@ -89,6 +90,10 @@ class Descent:
     stopped: str = "converged"
     best: tuple[Parts, Level] | None = None
     least: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.iterations = check_count(self.iterations, "n_iter_max")
+        self.tolerance = check_number(self.tolerance, "tol", least=0)
 
     @property
     def patience(self) -> Patience:

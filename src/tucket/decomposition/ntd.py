@@ -15,10 +15,8 @@ from tucket.base.axes import check_rank_by_mode, find_mode
 from tucket.base.checks import (
     Rank,
     as_index,
-    check_count,
     check_dtype,
     check_memory,
-    check_number,
     check_shape_match,
     choose,
     explain_keywords,
@@ -31,6 +29,7 @@ from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Descent, descend, improve
 from tucket.decomposition.fit import Fit
 from tucket.decomposition.fixed import restore
+from tucket.decomposition.gaps import decompose_observed
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
 from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
 from tucket.decomposition.starts import STARTS
@@ -39,6 +38,7 @@ from tucket.models.model import Model
 from tucket.models.statistics import Statistics
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_source
+from tucket.sources.observed import Observation, Observed, is_all, observe, split_mask
 from tucket.sources.source import Source
 
 FULL_ENTRIES = 1 << 27
@@ -57,6 +57,8 @@ def ntd(
     init: Literal["auto", "ltr", "hosvd", "random"] | Model | tuple[ArrayLike, Sequence[ArrayLike]] = "auto",
     names: Iterable[str] | None = None,
     labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None = None,
+    observed: Observation = "all",
+    exposure: ArrayLike | None = None,
     n_iter_max: int = 1000,
     tol: float = 1e-4,
     multilevel: Literal["auto"] | bool = "auto",
@@ -105,6 +107,10 @@ def ntd(
         Names of the modes, for arrays that have none of their own.
     labels : dict from modes to labels, or one sequence of labels or None per mode, optional
         Labels of the indices, for arrays that have none of their own.
+    observed : {"all", "finite", "stored"}, Boolean array, or source, default "all"
+        Which cells are known, as for `ltr`; for the divergence.
+    exposure : array that broadcasts to the shape of `x`, optional
+        For what each cell counts, as for `ltr`.
     n_iter_max : int, default 1000
         Maximum iterations of each descent on a level, from one start.
     tol : float, default 1e-4
@@ -159,10 +165,11 @@ def ntd(
     ((2, 2), True, 'converged')
     >>> core, factors = fit
     """
-    if isinstance(x, Statistics):
-        raise TypeError("x: statistics hold sums alone, and ntd reads the tensor again and again; give the tensor")
     run, passes = Run.of(workers, None, callback, 0 if rng is None else rng, budget), PassCounter(progress)
-    source, target = load_for_passes(as_source(x))._named(names, labels), check_dtype(dtype)
+    source, target = _read(x, names, labels, observed, exposure), check_dtype(dtype)
+    if isinstance(source, Observed):
+        _refuse_with_gaps(loss=loss, multilevel=multilevel, finest=finest, fixed=fixed, preset=preset)
+        return _fit_observed(source, rank, init, Descent(run, n_iter_max, tol), target)
     goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
     if preset is not None:
         init, n_iter_max, tol, multilevel, finest = _check_preset(preset, init, n_iter_max, tol, multilevel, finest)
@@ -170,8 +177,7 @@ def ntd(
     starts = choose(init, STARTS, "init") if isinstance(init, str) else ()
     ranks = _check_ranks(rank, source, given)
     run = run if source.in_memory else replace(run, progress=passes)
-    limits = check_count(n_iter_max, "n_iter_max"), check_number(tol, "tol", least=0)
-    descent = Descent(run, *limits, published=preset is not None)
+    descent = Descent(run, n_iter_max, tol, published=preset is not None)
     last = _check_finest(finest, multilevel, source, ranks)
     kept = _check_fixed(fixed, source, given, last)
     with single_threaded_blas, source.backend.full_precision():
@@ -187,6 +193,37 @@ def ntd(
     model = _finish(parts, pyramid, source, target, descent)
     levels = [level.partition.rank for level in pyramid.levels]
     return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations, passes.passes)
+
+
+def _read(x: Any, names: Any, labels: Any, observed: Any, exposure: Any) -> Source | Observed:
+    """Return the tensor as it is best read many times, or what is known of it."""
+    if isinstance(x, Statistics):
+        raise TypeError("x: statistics hold sums alone, and ntd reads the tensor again and again; give the tensor")
+    x, observed = split_mask(x, observed)
+    if exposure is None and is_all(observed):
+        return load_for_passes(as_source(x))._named(names, labels)
+    known = observe(as_source(x)._named(names, labels), observed, exposure)
+    return known if isinstance(known, Observed) else load_for_passes(known)
+
+
+def _refuse_with_gaps(**options: Any) -> None:
+    """Refuse options that need the whole tensor."""
+    plain = {"loss": "kl", "multilevel": "auto", "finest": None, "fixed": (), "preset": None}
+    for name, value in options.items():
+        if not (value is plain[name] or (isinstance(value, str | tuple) and value == plain[name])):
+            raise ValueError(f"observed: {name}={value!r} is for tensors without gaps; leave {name} out")
+
+
+def _fit_observed(known: Observed, rank: Any, init: Any, descent: Descent, dtype: np.dtype[Any]) -> Fit:
+    """Decompose what is known of a tensor."""
+    given = None if isinstance(init, str) else _check_model(init, known.x)
+    if given is None and init not in ("auto", "ltr", "random"):
+        raise ValueError(f"init: {init!r} is for tensors without gaps; give 'auto', 'ltr', 'random', or a model")
+    ranks = _check_ranks(rank, known.x, given)
+    with single_threaded_blas:
+        core, factors = decompose_observed(descent, known, init if given is None else given, ranks)
+    model = Tucker(core, factors, known.x.axes).astype(dtype)
+    return Fit(model, descent.steps, descent.stopped, [known.shape], descent.n_iterations)
 
 
 def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object) -> Fixed:

@@ -56,9 +56,13 @@ class LogExposure(Scalars):
 
 def divergence_of_observed(model: Model, observed: Observed, run: Run) -> float:
     r"""Return the divergence of what is observed: :math:`\sum x \log (x / E Q) - x + E Q`."""
-    total = model._total()
+    total = model._total() + x_log_exposure(observed, run)
     exposed = float(Transformed(observed.part, TimesModel(model)).reduce(Total(), run)[0])
-    found = model._kl(observed.x, run) - (exposed if observed.is_complement else total - exposed)
-    if observed.weights is not None:
-        found -= float(observed.x.reduce(LogExposure(observed.weights), run)[0])
-    return max(0.0, found)
+    return max(0.0, model._kl(observed.x, run) - (exposed if observed.is_complement else total - exposed))
+
+
+def x_log_exposure(observed: Observed, run: Run) -> float:
+    """Return the sum of the tensor times the logarithms of its exposure."""
+    if observed.weights is None:
+        return 0.0
+    return float(observed.x.reduce(LogExposure(observed.weights), run)[0])

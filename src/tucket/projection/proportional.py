@@ -34,8 +34,12 @@ from tucket.sources.transformed import Transformed
 TOLERANCE = 1e-10
 """Share of the total by which sums of the model may miss those of the tensor in the end."""
 
-CYCLES, MEMORY = 1000, 6
+CYCLES, MEMORY = 500, 6
 """Cycles at most, and how many of the last ones show the way on."""
+
+WINDOW, GAIN = 5, 1e-13
+"""Cycles that end the fitting if they lower the divergence together by less than this share of the total: the best
+weights may be infinitely far where the tensor has zeros."""
 
 ROUNDING = 1e-14
 """Share of the total by which the divergence may rise by rounding errors."""
@@ -154,7 +158,9 @@ class Fitting:
     def run_from(self, model: BlockTucker) -> BlockTucker:
         """Return the best model, from another one."""
         best, path = self.look(model), Path()
-        while best.gap > TOLERANCE and self.cycles < CYCLES:
+        lately = [math.inf] * WINDOW
+        while best.gap > TOLERANCE and self.cycles < CYCLES and lately[0] - best.divergence > GAIN * self.total:
+            lately = [*lately[1:], best.divergence]
             found = self.look(self._accelerated(path, best))
             if found.divergence > best.divergence + ROUNDING * self.total or math.isnan(found.divergence):
                 path, found = Path(), self.look(self._in_turn(best))

@@ -84,10 +84,10 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
             raise ValueError(f"observed: unknown {observed!r}; give {listed(NAMES)}, or a Boolean array, True = known")
         if observed == "stored" and not source.sparse:
             raise TypeError(f"observed='stored' is for sparse tensors, not for {source!r}; give 'finite' or an array")
-        if observed == "all" and exposure is None:
-            return source
     if not isinstance(source, Source):
         raise TypeError("observed: statistics have no gaps; give the tensor")
+    if exposure is None and is_all(observed):
+        return source
     if source.backend is not NUMPY:
         raise TypeError(f"observed: x is of {source.backend}; gaps are for NumPy arrays, sparse tensors and files")
     weights = None if exposure is None else _check_exposure(exposure, source.shape)

@@ -160,8 +160,8 @@ class QuasiNewton:
     gradient step, with a length that fits components without overlap.
     """
 
-    def __init__(self, total: float) -> None:
-        self.total = total
+    def __init__(self, total: float, *, keeps_total: bool = True) -> None:
+        self.total, self.keeps_total = total, keeps_total
         self.pairs: list[tuple[Matrix, Matrix, Matrix]] = []  # changes of roots and slopes, and their inner product
         self.last: tuple[Matrix, Matrix] | None = None
 
@@ -210,7 +210,8 @@ class QuasiNewton:
             found.append(reshape(masses[first : first + size], part.shape))
             first += size
         core, *factors = found
-        return core * (self.total / get_namespace(core).sum(core)), list(map(_normalised, factors))
+        scale = self.total / get_namespace(core).sum(core) if self.keeps_total else self.total
+        return core * scale, list(map(_normalised, factors))
 
 
 def _improve(data: Data, *given: Any) -> tuple[Matrix, ...]:
