@@ -32,6 +32,9 @@ lint: .venv/dev  ## style, imports, spelling and types
 bench: .venv/dev ## measure every case against its baseline; keep and draw the results
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.ntd
+	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.entries
+	$(BIN)/python -m benchmarks.passes
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.estimator
 

@@ -22,7 +22,8 @@ import tucket as tk
 from benchmarks import blocks, geometry
 from benchmarks.cases import cases, random_tensor
 from benchmarks.measure import compare, machine, seconds
-from benchmarks.plot import README, draw, faces, fill
+from benchmarks.pages import fill
+from benchmarks.plot import draw
 
 RESULTS = Path(__file__).parent / "results" / "cpu.json"
 
@@ -48,7 +49,7 @@ def main() -> None:
     options.output.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"\nresults saved in {options.output}")
     if options.output == RESULTS:
-        README.write_text(fill(README.read_text(), {"cpu.json": faces(result)}))
+        fill()
         print(f"plot drawn in {draw(result)}")
 
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 import tucket as tk
 from benchmarks.blocks import DATA
 from benchmarks.measure import machine, peak, seconds
+from benchmarks.pages import fill
 
 RESULTS = Path(__file__).parent / "results" / "entries.json"
 LIMIT = 600
@@ -97,16 +98,15 @@ def beside_dense(entries: Entries, rank: tuple[int, ...]) -> Row:
     """Measure an iteration of the divergence beside one of the dense tensor."""
     from tucket.base.run import Run
     from tucket.base.threads import single_threaded_blas
-    from tucket.decomposition.data import data_of, load_for_passes
+    from tucket.decomposition.data import DenseData, data_of
     from tucket.decomposition.losses.kl import Divergence
-    from tucket.sources.as_source import as_source
 
-    source = tk.from_entries(*entries)
+    source, run = tk.from_entries(*entries), Run.of()
     rng, total = np.random.default_rng(0), float(entries[1].sum())
     core, factors = rng.random(rank), [rng.random(extent) for extent in zip(entries[2], rank)]
     times = []
-    for x in (source, source.to_numpy()):
-        problem = Divergence(data_of(load_for_passes(as_source(x)), 1.0, Run.of()), total)
+    for data in (data_of(source, 1.0, run), DenseData(source.to_numpy(), 1.0, run.workers)):
+        problem = Divergence(data, total)
         with single_threaded_blas:
             problem.improve(core, factors)
             times.append(min(seconds(partial(problem.improve, core, factors)) for _ in "abc"))
@@ -206,6 +206,7 @@ def main() -> None:
         result[case] = json.loads(lines[-1])
     RESULTS.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"results saved in {RESULTS}")
+    fill()
 
 
 if __name__ == "__main__":

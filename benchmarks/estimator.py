@@ -16,7 +16,7 @@ import numpy as np
 
 import tucket as tk
 from benchmarks.measure import machine, seconds
-from benchmarks.plot import README, fill, kept_tables
+from benchmarks.pages import fill
 
 RESULTS = Path(__file__).parent / "results" / "estimator.json"
 
@@ -28,7 +28,7 @@ def main() -> None:
         json.dumps({"date": date.today().isoformat(), "machine": machine(), "rows": rows}, indent=1) + "\n"
     )
     print(f"results saved in {RESULTS}")
-    README.write_text(fill(README.read_text(), kept_tables()))
+    fill()
 
 
 def measure(features: tuple[int, ...] = (6, 12, 16), splits: int = 5) -> Iterator[dict[str, Any]]:

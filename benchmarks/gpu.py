@@ -23,14 +23,13 @@ import torch
 
 import tucket as tk
 from benchmarks.blocks import load
+from benchmarks.pages import fill
 from tucket.decomposition.data import device as device_data
 from tucket.kernels.gpu.layout import layout_of
 from tucket.kernels.gpu.passes import divergence
 from tucket.kernels.gpu.sums import DeviceSums, sum_type_of
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARK, END = "<!-- from benchmarks/results/gpu.json -->", "<!-- end -->"
 CUBE, RANK = (1000, 1000, 2000), 20
 VIEWS = (9, 9, 512, 512, 3)
 SHAPES = (
@@ -334,25 +333,6 @@ def clocked(call: Callable[[], Any], rounds: int = 7) -> tuple[float, list[Any]]
     return float(np.median(times)), results
 
 
-def fill_page(page: str, result: dict[str, Any]) -> str:
-    """Return the page with the table of a result between its marks."""
-    system = result["machine"]
-    lines = [
-        f"{system['gpu']}, torch {system['torch']}, Triton {system['triton']}, {result['date']}:",
-        "",
-        "| case | time | read or written | beside | ratio | wanted | largest error |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in result["rows"]:
-        wanted = "" if each["least"] is None else f"{each['least']:g}"
-        error = "" if each["error"] is None else f"{each['error']:.1e}"
-        speed = each["terabytes_per_second"]
-        numbers = f"{each['milliseconds']:.3f} ms | {'' if speed is None else f'{speed:.2f} TB/s'}"
-        lines.append(f"| {each['case']} | {numbers} | {each['ceiling']} | {each['ratio']:.2f} | {wanted} | {error} |")
-    before, rest = page.split(MARK)
-    return before + MARK + "\n" + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1]
-
-
 def main() -> None:
     """Measure, print, and keep."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -370,7 +350,7 @@ def main() -> None:
     result = {"date": time.strftime("%Y-%m-%d"), "machine": system, "rows": rows}
     output.write_text(json.dumps(result, indent=1) + "\n")
     if output == RESULTS:
-        PAGE.write_text(fill_page(PAGE.read_text(), result))
+        fill()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 import tucket as tk
 from benchmarks.blocks import load
 from benchmarks.measure import machine, peak, seconds
+from benchmarks.pages import fill
 from benchmarks.plot import draw_ntd
 
 RESULTS = Path(__file__).parent / "results" / "ntd.json"
@@ -258,6 +259,7 @@ def main() -> None:
     result["large"] = large()
     RESULTS.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"\nresults saved in {RESULTS}, plot drawn in {draw_ntd(result)}")
+    fill()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draw the plots of the README and fill its tables from the kept results: python -m benchmarks.plot."""
+"""Draw the plots of the README from the kept results: python -m benchmarks.plot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parents[1] / "README.md"
-END = "<!-- end -->"
 PLOT = Path(__file__).parents[1] / "docs" / "benchmark.svg"
 RESULTS = Path(__file__).parent / "results"
 
@@ -91,61 +89,6 @@ def draw_ntd(result: dict[str, Any]) -> Path:
     return path
 
 
-def faces(result: dict[str, Any]) -> str:
-    """Return the table of the comparison on AttFace."""
-    rows = [
-        f"| {row['method']} | {row['seconds']:.4f} | {row['relative_error']:.3f} | {row['kl']:.4f} |"
-        for row in result["attface"]
-    ]
-    heading = f"| AttFace (92, 112, 400), rank {result['attface'][0]['rank']} | seconds | rel. error | KL / sum |"
-    return "\n".join([heading, "|---|---|---|---|", *rows])
-
-
-def decompositions(result: dict[str, Any]) -> str:
-    """Return the table of the time in which `ntd` reaches the error of TensorLy HALS, and of its final error."""
-    lines = [
-        "| tensor, rank | loss | TensorLy HALS, 30 iterations | ntd reaches that in | ntd ends at | in |",
-        "|---|---|---|---|---|---|",
-    ]
-    for case in result["cases"]:
-        hals = next(row for row in case["rows"] if row["method"] == "TensorLy, HALS" and row["detail"] == "30")
-        for loss, label in (("ls", "rel. error"), ("kl", "KL / sum")):
-            ours = [row for row in case["rows"] if row["method"] == "ntd, coarse to fine" and row["detail"] == loss]
-            reached = [row["seconds"] for row in ours if hals[loss] is None or row[loss] <= hals[loss]]
-            theirs = "infinite" if hals[loss] is None else f"{hals[loss]:.4f}"
-            lines.append(
-                f"| {case['tensor']} {tuple(case['shape'])}, {tuple(case['rank'])} | {label} "
-                f"| {theirs} in {hals['seconds']:.2f} s | {f'{min(reached):.3f} s' if reached else 'never'} "
-                f"| {ours[-1][loss]:.4f} | {ours[-1]['seconds']:.2f} s |"
-            )
-    return "\n".join(lines)
-
-
-def fill(readme: str, tables: dict[str, str]) -> str:
-    """Return the README with each table filled in between its markers."""
-    for name, table in tables.items():
-        mark = f"<!-- from benchmarks/results/{name} -->"
-        before, rest = readme.split(mark)
-        readme = before + mark + "\n" + table + "\n" + END + rest.split(END, 1)[1]
-    return readme
-
-
-def features(result: dict[str, Any]) -> str:
-    """Return the table of few features of digits."""
-    lines = ["| features | method | fit and transform | accuracy |", "|---|---|---|---|"]
-    lines += [
-        f"| {row['features']} | {row['method']} | {1000 * row['seconds']:.1f} ms | {row['accuracy']:.3f} |"
-        for row in result["rows"]
-    ]
-    return "\n".join(lines)
-
-
-def kept_tables() -> dict[str, str]:
-    """Return the tables of the kept results."""
-    makers = {"cpu.json": faces, "ntd.json": decompositions, "estimator.json": features}
-    return {name: make(json.loads((RESULTS / name).read_text())) for name, make in makers.items()}
-
-
 def draw_idea() -> Path:
     """Draw the first picture of the README, with the script of the gallery."""
     import runpy
@@ -163,6 +106,5 @@ def draw_idea() -> Path:
 
 if __name__ == "__main__":
     print(draw_idea())
-    README.write_text(fill(README.read_text(), kept_tables()))
     for name, make in (("cpu.json", draw), ("ntd.json", draw_ntd)):
         print(make(json.loads((RESULTS / name).read_text())))

@@ -15,7 +15,8 @@ import tucket as tk
 from benchmarks import estimator, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
-from benchmarks.plot import STYLES, decompositions, draw, draw_idea, draw_ntd
+from benchmarks.pages import decompositions
+from benchmarks.plot import STYLES, draw, draw_idea, draw_ntd
 from tucket import kernels
 
 pytest.importorskip("tensorly", reason="benchmarks and their peers need the extra `dev`")
@@ -112,13 +113,6 @@ def test_sources_are_measured_and_the_page_is_filled(
     assert "| bytes read per pass | 1 TB | 100 TB | 1 PB |" in page
     assert scaling.fill_page(page, result) == page
     assert "weak scaling" in capsys.readouterr().out
-
-
-def test_the_page_on_performance_shows_the_kept_results_of_a_gpu() -> None:
-    from benchmarks import gpu
-
-    page = gpu.PAGE.read_text()
-    assert gpu.fill_page(page, json.loads(gpu.RESULTS.read_text())) == page
 
 
 def test_a_gpus_results_are_compared_with_float64() -> None:

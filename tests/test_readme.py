@@ -15,7 +15,8 @@ import pytest
 
 import tucket as tk
 from benchmarks import paper
-from benchmarks.plot import fill, kept_tables
+from benchmarks.pages import PAGES as FILLED
+from benchmarks.pages import filled
 from experiments.paper.findings import findings
 from experiments.paper.rows import Rows
 
@@ -86,7 +87,7 @@ def test_every_public_name_is_documented() -> None:
 
 
 def test_figures_are_those_of_the_kept_results() -> None:
-    assert fill(README, kept_tables()) == README
+    assert all(filled(page) == page.read_text() for page in FILLED)
 
 
 def test_findings_are_those_of_the_kept_rows() -> None:

@@ -143,7 +143,9 @@ class Pyramid:
         levels = [
             self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
         ]
-        self.levels = [level for level in levels[:-1] if level.kept >= KEPT * self.information] + levels[-1:]
+        # passes over data that are not in memory cost so much that any coarser level is of use
+        least = KEPT * self.information if self.data.is_in_memory else 0.0
+        self.levels = [level for level in levels[:-1] if level.kept >= least] + levels[-1:]
 
     def _level(self, partition: Partition) -> Level:
         if self.loss.by_mass:
