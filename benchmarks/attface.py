@@ -1,4 +1,4 @@
-"""AttFace, (92, 112, 400) bytes: `ltr` beside TensorLy's two non-negative Tucker decompositions."""
+"""AttFace, (92, 112, 400) bytes: `ltr` compared with TensorLy's two non-negative Tucker decompositions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches for blocks beside TensorLy, on real tensors: python -m benchmarks.blocks.
+"""Searches for blocks compared with TensorLy, on real tensors: python -m benchmarks.blocks.
 
 The time of a search is given in iterations of TensorLy's `non_negative_tucker` on the same tensor at the same rank.
 """

@@ -1,8 +1,8 @@
-"""`ntd` of sparse tensors from their entries, beside peers: python -m benchmarks.entries.
+"""`ntd` of sparse tensors compared with other packages: python -m benchmarks.entries.
 
-Every case is a process of its own, so that its peak memory is known. pyttb takes part if it is installed, as by
-`pip install .[bench]`; a peer has at most ten minutes. NNEinFact is not run: its figures on uber5, from arXiv
-2602.02759 and on an H200, are .199 after 1.2 s, .131 after 3.2 s, and .120 after 8.1 s.
+Every case runs in its own process, which measures its peak memory. pyttb takes part if it is installed, as by
+`pip install .[bench]`. Each peer has at most ten minutes. NNEinFact is not run: for uber5 on an H200, arXiv 2602.02759
+reports .199 after 1.2 s, .131 after 3.2 s, and .120 after 8.1 s.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read(name: str) -> Entries | None:
 
 
 def planted(count: int, shape: tuple[int, ...], groups: int) -> Entries:
-    """Return events of some groups, each of which has its own part of every mode."""
+    """Return events of several groups, each with its own range of indices in every mode."""
     rng = np.random.default_rng(0)
     group = rng.integers(0, groups, count)
     coords = [
@@ -95,7 +95,7 @@ def per_iteration(entries: Entries, rank: tuple[int, ...], loss: Any) -> Row:
 
 
 def beside_dense(entries: Entries, rank: tuple[int, ...]) -> Row:
-    """Measure an iteration of the divergence beside one of the dense tensor."""
+    """Compare an iteration of the divergence on the entries with one on the dense tensor."""
     from tucket.base.run import Run
     from tucket.base.threads import single_threaded_blas
     from tucket.decomposition.data import DenseData, data_of
@@ -135,7 +135,7 @@ def pyttb(entries: Entries, components: int) -> Row | None:
 
 
 def tensorly(entries: Entries, rank: tuple[int, ...]) -> Row:
-    """Decompose the dense tensor by TensorLy, in as many iterations as ten minutes allow, by the first of them."""
+    """Decompose the dense tensor with TensorLy; the first iteration shows how many fit in ten minutes."""
     from tensorly.decomposition import non_negative_tucker_hals
 
     source, total = tk.from_entries(*entries), float(entries[1].sum())
@@ -161,7 +161,7 @@ def uber5() -> Iterator[Row | None]:
 
 
 def movielens() -> Iterator[Row | None]:
-    """Measure ratings, all of them."""
+    """Measure all ratings of MovieLens."""
     entries = read("movielens_small.npz")
     if entries:
         yield from fits(entries, (10, 10, 5), (1.0, 5.0, None))

@@ -1,4 +1,4 @@
-"""The closed form beside the Legendre decomposition, on the same problems: python -m benchmarks.geometry."""
+"""The closed form compared with the Legendre decomposition on the same problems: python -m benchmarks.geometry."""
 
 from __future__ import annotations
 

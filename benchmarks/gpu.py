@@ -1,8 +1,8 @@
-"""A GPU: every pass over a tensor in its memory beside `torch.sum` and a copy: python -m benchmarks.gpu.
+"""Passes over tensors on a GPU, compared with `torch.sum` and a copy: python -m benchmarks.gpu.
 
-Each result is compared with float64, on numbers drawn anew. Times are medians of device events after a warm-up: of the
-device's work while the host is ahead of it; and then, as of `ltr` in any case, of calls with all that the host does. So
-are those of `torch.sum` and of a fill, and each case stands beside what was measured as it was.
+Each result is compared with float64, on new random numbers. Times are medians of device events after a warm-up. They
+are measured in two ways: the work of the device alone, while the host runs ahead of it, and whole calls, with all that
+the host does (for `ltr`, only these). Each case is compared with a baseline measured in the same way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHAPES = (
     ((20_000, 8_000, 3), 3),
     ((64, 64, 64, 64, 32), 4),
 )
-"""And ranks: rows whose length is no multiple of 16, or odd, few long rows, many short ones."""
+"""Shapes and ranks: row lengths that are odd or no multiple of 16, few long rows, many short rows."""
 
 
 HOST = "  with all that the host does"
@@ -57,7 +57,7 @@ SLAB_ENTRIES = 1 << 26
 
 @dataclass(frozen=True)
 class Row:
-    """One case: its time, what that is in bytes a second, over which ceiling, and its error against float64."""
+    """One case: its time, its speed, the ratio to a baseline (the ceiling), and its error against float64."""
 
     case: str
     milliseconds: float
@@ -71,7 +71,7 @@ class Row:
 def timed(call: Callable[[], object], rounds: int = 15, *, ahead: bool = False) -> float:
     """Return the median of seconds between device events around a call.
 
-    If the host is to be ahead, the device is kept busy before, so that it does not wait for what the host prepares.
+    With `ahead`, the device is kept busy first, so that it does not wait for the work of the host.
     """
     for _ in range(3):
         call()
@@ -148,7 +148,7 @@ def cases() -> Iterator[Row]:
 
 
 class Ceiling:
-    """What a case is measured beside: its time while the host is ahead, and with all that the host does."""
+    """A baseline: its time on the device while the host runs ahead, and with all that the host does."""
 
     def __init__(self, name: str, call: Callable[[], object], size: int) -> None:
         self.name, self.size = name, size
@@ -168,7 +168,7 @@ class Ceiling:
 
 
 def of_type(dtype: torch.dtype, shape: tuple[int, ...], least: float) -> Iterator[Row]:
-    """Measure the pass over 8 GB, or 4, of one type, beside `torch.sum`."""
+    """Compare the pass over 8 GB, or 4, of one type with `torch.sum`."""
     name = str(dtype).removeprefix("torch.")
     x = draw(shape, dtype)
     ceiling = Ceiling("torch.sum", lambda: torch.sum(x), x.nbytes)
@@ -213,7 +213,7 @@ def row(
 
 
 def of_cube(x: torch.Tensor, partition: tk.Partition, ceiling: Ceiling, contiguous: float) -> Iterator[Row]:
-    """Measure all that is done with 8 GB of float32."""
+    """Measure every function on 8 GB of float32."""
     rng, y = np.random.default_rng(), torch.empty_like(x)
     yield row("copy, read and written", timed(lambda: y.copy_(x), ahead=True), 2 * x.nbytes)
     fill = Ceiling("fill", lambda: y.fill_(1.0), x.nbytes)
@@ -266,7 +266,7 @@ def of_bytes() -> Iterator[Row]:
 
 
 def of_much() -> Iterator[Row]:
-    """Measure 100 GB of float16, and what is held beside them."""
+    """Measure 100 GB of float16, and the additional memory."""
     x = draw((5000, 5000, 2000), torch.float16)
     cut = tk.Partition.uniform(tuple(x.shape), RANK)
     torch.cuda.empty_cache()
@@ -280,7 +280,7 @@ def of_much() -> Iterator[Row]:
 
 
 def of_faces() -> Iterator[Row]:
-    """Measure how soon `ntd` comes to some divergence on AttFace, here, on the host, and in TensorLy."""
+    """Measure how soon a divergence on AttFace is reached: by `ntd` on GPU and host, and by TensorLy."""
     from tensorly import backend_context
     from tensorly.decomposition import non_negative_tucker_hals
 
@@ -310,7 +310,7 @@ def of_faces() -> Iterator[Row]:
 
 
 def soonest(x: Any, rank: int, goal: float) -> tuple[float, float]:
-    """Return the time of calls with the least budget that mostly come to a divergence, and how wrong they are then."""
+    """Return the time of calls with the least budget that mostly reach a divergence, and the error of their loss."""
     budget = 1e-3
     while True:
         seconds, fits = clocked(partial(tk.ntd, x, rank, budget=budget))
@@ -334,7 +334,7 @@ def clocked(call: Callable[[], Any], rounds: int = 7) -> tuple[float, list[Any]]
 
 
 def main() -> None:
-    """Measure, print, and keep."""
+    """Measure, print, and save the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     output = parser.parse_args().output

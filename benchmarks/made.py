@@ -1,4 +1,4 @@
-"""Tensors of several kinds, made from a seed: the same on every machine."""
+"""Synthetic tensors of several kinds, drawn from a seed: the same on every machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def planted_tucker() -> Array:
 
 
 def planted_blocks() -> Array:
-    """Draw Poisson counts with one rate per block, the indices of the blocks in any order."""
+    """Draw Poisson counts with one rate per block, where the blocks are random sets of indices."""
     rng, shape, rank = np.random.default_rng(3), (80, 100, 60), (8, 8, 6)
     rates = rng.gamma(0.3, 2.0, rank)
     return rng.poisson(rates[np.ix_(*(rng.integers(0, r, size) for size, r in zip(shape, rank)))])
@@ -76,7 +76,7 @@ def spectra() -> Array:
 
 
 def relations() -> Array:
-    """Say for pairs of people in overlapping groups which of several relations hold: mostly 0, else 1."""
+    """Draw which of several relations hold between people in overlapping groups: mostly 0, else 1."""
     rng, (people, kinds), groups = np.random.default_rng(5), (60, 15), 9
     member = rng.dirichlet(np.full(groups, 0.15), people)
     odds = rng.beta(0.15, 1.2, (groups, groups, kinds))

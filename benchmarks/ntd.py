@@ -169,7 +169,7 @@ def targets(x: NDArray[Any], rank: int, rows: list[Row]) -> Iterator[Row]:
 
 
 def dominated(rows: list[Row]) -> Iterator[str]:
-    """List the points of peers that no point of ours matches in both time and error."""
+    """List the points of peers for which no point of tucket is at least as good in both time and error."""
     mine = [row for row in rows if row["method"].startswith(("ntd, coarse", "LTR"))]
     for row in rows:
         for loss in ("ls", "kl"):

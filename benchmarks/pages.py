@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Fill the tables of the README and of the documentation from the kept results: python -m benchmarks.pages."""
+=======
+"""Fill the tables of the README and of the documentation from the saved results: python -m benchmarks.pages."""
+>>>>>>> fixes
 
 from __future__ import annotations
 
@@ -56,7 +60,11 @@ def features(result: Result) -> str:
 
 
 def ends(result: Result) -> str:
+<<<<<<< HEAD
     """Return the table of where the default `ntd` ends, beside LTR, TensorLy and long runs."""
+=======
+    """Return the table that compares the final losses of the default `ntd`, LTR, TensorLy and long runs."""
+>>>>>>> fixes
     lines = [
         f"{_machine(result)}:",
         "",

@@ -1,7 +1,7 @@
-"""`ntd` of files larger than the memory, beside `ltr` and a plain read: python -m benchmarks.passes.
+"""`ntd` of files larger than memory, compared with `ltr` and a plain read: python -m benchmarks.passes.
 
-The folder of `--folder` gets a file of 8 GB, one at a time, which is removed at the end. Every file is a process of its
-own, so that its peak memory is known.
+The folder `--folder` gets files of 8 GB, one at a time, which are removed at the end. Each file is read in its own
+process, which measures its peak memory.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from benchmarks.pages import fill
 RESULTS = Path(__file__).parent / "results" / "passes.json"
 
 SHAPE, COMPONENTS, RANK, ROWS = (1000, 1000, 1000), (12, 10, 8), (12, 10, 8), 20
-"""The tensor, the components that it is made of, the rank asked for, and rows that are written at a time."""
+"""Shape of the tensor, its number of components, the rank of the models, and rows written at a time."""
 
 MOST_READS, MOST_MB = 12, 1000
 
 
 def slabs() -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield rows of a Tucker model with uneven factors, in no order, each entry times a random number."""
+    """Yield rows of a Tucker model with uneven, unordered factors, multiplied by random noise."""
     rng = np.random.default_rng(0)
     core = rng.gamma(0.4, size=COMPONENTS)
     first, *others = (rng.gamma(0.3, size=extent) for extent in zip(SHAPE, COMPONENTS))
@@ -46,7 +46,7 @@ def slabs() -> Iterator[tuple[slice, NDArray[np.float64]]]:
 
 
 def write_npy(path: Path) -> None:
-    """Write one file as it lies in memory."""
+    """Write an uncompressed .npy file."""
     array = np.lib.format.open_memmap(path, "w+", np.float64, SHAPE)
     for rows, part in slabs():
         array[rows] = part

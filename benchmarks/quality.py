@@ -1,7 +1,7 @@
-"""How good the end of a default `ntd` is beside long runs from chance: python -m benchmarks.quality [--again] [tensor].
+"""The final loss of `ntd`, compared with long random runs: python -m benchmarks.quality [--again] [tensor].
 
-Long runs take most of the time; they are kept in the results, and repeated only with --again. How long a call takes
-that is given some seconds as its budget is measured too.
+Long runs take most of the time. They are saved with the results, and repeated only with --again. The benchmark also
+measures how long calls with a budget take.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG_RUNS, LONG_SECONDS = 10, 60.0
 """Long runs per tensor, and seconds of each at most."""
 
 BUDGETS = (0.1, 1.0, 8.0)
-"""Budgets in seconds: a call should end within 1.1 of each and .2 s."""
+"""Budgets in seconds: a call should take at most 1.1 times its budget, plus .2 s."""
 
 Row = dict[str, Any]
 
@@ -54,7 +54,7 @@ def uber5() -> Any:
 
 
 def cases() -> dict[str, tuple[Callable[[], Any], tuple[int, ...]]]:
-    """Return what makes or reads each tensor, and its rank, small tensors first."""
+    """Return a function that makes or reads each tensor, and its rank, small tensors first."""
     real = {name: (partial(tensor, file), rank) for name, (file, rank) in REAL.items()}
     return {**MADE, **real, "uber5": (uber5, (10, 10, 5, 10, 10))}
 
@@ -65,7 +65,7 @@ def total(x: Any) -> float:
 
 
 def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
-    """Decompose from chance, with patience, as far as that is not yet done."""
+    """Add the long runs from random starts that are still missing."""
     unit = total(x) if loss == "kl" else 1.0
     for seed in range(len(kept["losses"]), LONG_RUNS):
         fit = tk.ntd(
@@ -79,7 +79,7 @@ def long_runs(x: Any, rank: tuple[int, ...], loss: Any, kept: Row) -> Row:
 
 
 def hals(x: Any, rank: tuple[int, ...], loss: str, limit: float) -> Row:
-    """Give TensorLy's least squares as many iterations as fit the time, and one at least."""
+    """Run TensorLy's HALS for as many iterations as fit in the time, but at least one."""
     from tensorly.decomposition import non_negative_tucker_hals
 
     dense = x.astype(np.float64) if isinstance(x, np.ndarray) else x.to_numpy()
@@ -122,7 +122,7 @@ def measure(x: Any, rank: tuple[int, ...], loss: Any, long: Row) -> Row:
 
 
 def line(name: str, loss: str, row: Row) -> str:
-    """Return a row of the table, with marks for what is not as it should be."""
+    """Return a row of the table, with marks where a target is missed."""
     ends, default = row["long"]["losses"], row["default"]
     best, median = (f"{of(ends):9.5f}" if ends else " " * 9 for of in (min, np.median))
     mark = "!" if ends and default["loss"] > 1.01 * min(ends) else " "

@@ -1,4 +1,4 @@
-"""Reduction of data that is not an array in memory, beside a plain read: python -m benchmarks.sources.
+"""Reduction of data outside memory, compared with a plain read: python -m benchmarks.sources.
 
 The folder of `--folder` gets files of up to 8 GB, one at a time, which are removed at the end. Peak memory is that of a
 separate process.

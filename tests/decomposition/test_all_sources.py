@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tucket.decomposition.data import load_for_passes
 from tucket.kernels.entries import values_at
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
+from tucket.sources.source import Entries, Source
 from tucket.sources.sparse import Sparse
 
 NAMES, LABELS = ("day", "place", "hour"), {"hour": range(6, 16)}
@@ -222,3 +223,67 @@ def test_values_of_a_model_at_some_indices() -> None:
         expected = tk.Tucker(core, factors).to_tensor()[tuple(coords)]
         np.testing.assert_allclose(values_at(core, factors, coords), expected, rtol=1e-12)
         assert values_at(core, factors, [at[:0] for at in coords]).shape == (0,)
+
+
+def test_sparse_tensors_of_many_modes() -> None:
+    rng = np.random.default_rng(0)
+    x = tk.from_entries([rng.integers(0, 10**4, 50) for _ in range(10)], np.ones(50), (10**4,) * 10)
+    assert tk.ntd(x, 1).loss <= tk.ltr(x, 1).kl(x) * (1 + 1e-9)
+
+
+def test_a_sparse_stream_is_never_made_dense() -> None:
+    rng = np.random.default_rng(0)
+    slabs = [
+        scipy.sparse.csr_array((np.ones(50), (rng.integers(0, 20_000, 50), rng.integers(0, 20_000, 50))), (20_000,) * 2)
+        for _ in range(2)
+    ]
+    fit = tk.ntd(tk.Stream(slabs), 2, n_iter_max=1, names=("row", "column"))
+    assert fit.levels[-1] == (40_000, 20_000)
+    assert fit.axes is not None
+    assert fit.axes.names == ("row", "column")
+
+
+def test_a_source_of_entries_in_several_chunks() -> None:
+    class Own(Source):
+        shape, sparse = (6, 7, 8), True
+
+        def chunks(self, distinct: bool) -> Generator[Entries]:  # noqa: ARG002
+            for index in range(3):
+                yield Entries([np.array([index])] * 3, np.array([1.0 + index]), self.shape)
+
+    assert tk.ntd(Own(), 2).kl(Own()) <= tk.ltr(Own(), 2).kl(Own())
+
+
+def test_names_of_a_large_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    xarray = pytest.importorskip("xarray")
+    monkeypatch.setattr("tucket.decomposition.data.SMALL_BYTES", 0)
+    slabs = [xarray.DataArray(X[:9], dims=NAMES), xarray.DataArray(X[9:], dims=NAMES)]
+    fit = tk.ntd(tk.Stream(slabs), {"day": 2, "place": 3, "hour": 2}, n_iter_max=2)
+    assert fit.axes is not None
+    assert (fit.rank, fit.axes.names) == ((2, 3, 2), NAMES)
+    fit = tk.ntd(tk.Stream([X[:9], X[9:]]), 2, names=NAMES, n_iter_max=2)
+    assert fit.axes is not None
+    assert fit.axes.names == NAMES
+
+
+def test_what_would_not_fit_the_memory_is_refused() -> None:
+    shape = (10**6, 10**6, 1000)
+    x = tk.from_entries(([1], [2], [3]), [1.0], shape)
+    with pytest.raises(ValueError, match=r"rank \(30000, 30000, 1000\): the core would take 7,200.0 GB"):
+        tk.ntd(x, 30_000)
+    with pytest.raises(ValueError, match="finest: its 24,000,000,000,000 cells would take"):
+        tk.ntd(x, 2, finest=tk.Partition.uniform(shape, (10**6, 10**6, 24)))
+    with pytest.raises(TypeError, match="x: statistics hold sums alone"):
+        tk.ntd(tk.collect(X, 2), 2)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_published_end_does_not_depend_on_the_unit(scale: float) -> None:
+    x = np.random.default_rng(0).poisson(2.0, (12, 13, 14)) * scale
+    assert tk.ntd(x, 2, preset="paper").n_iterations == 4
+
+
+@pytest.mark.parametrize("loss", ["kl", "ls"])
+def test_zeros_in_float32(loss: Any) -> None:
+    fit = tk.ntd(np.zeros((3, 4)), 2, loss=loss, dtype="float32")
+    assert (fit.loss, fit.dtype) == (0, np.float32)

@@ -71,3 +71,26 @@ def test_mistakes() -> None:
         tk.ntd(x, init=start, fixed=3)
     with pytest.raises(ValueError, match="fixed: what stays as it is has a value for every index"):
         tk.ntd(x, init=start, fixed=0, finest=100)
+
+
+def test_a_fixed_factor_keeps_what_it_has_where_the_tensor_has_nothing() -> None:
+    x = np.array([[1.0, 1], [0, 0]])
+    given = tk.Tucker([[1.0, 0], [0, 1]], [np.full((2, 2), 0.5), np.eye(2)])
+    fit = tk.ntd(x, init=given, fixed=0)
+    np.testing.assert_allclose(fit.factors[0], given.factors[0])
+    assert fit.loss == pytest.approx(fit.kl(x))
+    assert fit.loss <= given.kl(x) + 1e-12
+    rng = np.random.default_rng(0)
+    y = rng.poisson(2.0, (6, 7, 8)).astype(float)
+    y[3] = 0
+    given = tk.Tucker(rng.random((2, 2, 2)), [rng.random((size, 2)) for size in y.shape])
+    for fixed in (0, 1, (0, 2), (0, "core")):
+        fit = tk.ntd(y, init=given, fixed=fixed)
+        assert fit.loss == pytest.approx(fit.kl(y))
+        assert fit.loss <= given.kl(y)
+
+
+@pytest.mark.parametrize("fixed", [None, 1.5, "cores", 3, ("a",)])
+def test_what_can_be_fixed_is_said(fixed: Any) -> None:
+    with pytest.raises((IndexError, TypeError), match=r"fixed: .*or give 'core'"):
+        tk.ntd(np.ones((2, 3)), init=([[1.0]], [[[1.0]] * 2, [[1.0]] * 3]), fixed=fixed)

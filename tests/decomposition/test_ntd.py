@@ -57,7 +57,7 @@ def small_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
 def small_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let even the small tensors of these tests have several levels."""
     monkeypatch.setattr(levels, "COARSEST_CELLS", 8)
-    monkeypatch.setattr(levels, "KEPT", 0.0)
+    monkeypatch.setattr(levels, "MIN_KEPT_SHARE", 0.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -69,7 +69,7 @@ def test_the_loss_never_rises_and_is_that_of_the_model(x: NDArray[Any], data: st
     before = x.copy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(levels, "COARSEST_CELLS", data.draw(st.sampled_from([4, 1 << 19])))
-        patch.setattr(levels, "KEPT", data.draw(st.sampled_from([0.0, 0.5])))
+        patch.setattr(levels, "MIN_KEPT_SHARE", data.draw(st.sampled_from([0.0, 0.5])))
         fit = tk.ntd(x, rank, loss=loss, init=init, n_iter_max=8, tol=0)
     np.testing.assert_array_equal(x, before)
     assert fit.model.rank == tuple(rank)
@@ -95,7 +95,7 @@ def test_pythagoras_holds_on_every_level(x: NDArray[Any], data: st.DataObject) -
     rank = [data.draw(st.integers(1, size)) for size in x.shape]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(levels, "COARSEST_CELLS", 1)
-        patch.setattr(levels, "KEPT", 0.0)
+        patch.setattr(levels, "MIN_KEPT_SHARE", 0.0)
         by_mass = make_pyramid(as_array(x), rank, None, True, BY_NAME["kl"], Run())
         by_count = make_pyramid(as_array(x), rank, None, True, BY_NAME["ls"], Run())
     rng = np.random.default_rng(0)

@@ -24,7 +24,7 @@ from tucket.models import collect as collecting
 from tucket.projection import search
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters, Segments, segments
-from tucket.projection.unfolding import add_rows, kept_by
+from tucket.projection.unfolding import add_rows, information_kept
 from tucket.sources import reductions as passes
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped
@@ -253,12 +253,12 @@ def test_sparse_unfoldings(x: NDArray[Any], data: st.DataObject) -> None:
             np.testing.assert_allclose(rows.toarray(), expected, rtol=1e-12, atol=0)
             blocks = partition[mode]
             np.testing.assert_allclose(add_rows(rows, blocks), add_rows(expected, blocks), rtol=1e-12)
-            kept = kept_by(expected, partition, mode, blocks)
+            kept = information_kept(expected, partition, mode, blocks)
             for strategy in (Segments(), Clusters()):
                 patch.setattr(segments, "DENSE_CELLS", 1 << 20)
                 better = strategy.improve(rows, blocks, 1)
                 assert better.rank == blocks.rank
-                assert kept_by(expected, partition, mode, better) >= kept - 1e-12 or strategy.contiguous
+                assert information_kept(expected, partition, mode, better) >= kept - 1e-12 or strategy.contiguous
                 patch.setattr(segments, "DENSE_CELLS", 0)
         model = tk.ltr(source, rank, blocks="clusters")
     assert model.kl(x) <= tk.ltr(x, rank, blocks="uniform").kl(x) + 1e-9 * (x.sum() + 1)

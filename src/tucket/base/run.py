@@ -109,6 +109,9 @@ class Run:
         argument: str = "budget",
     ) -> Run:
         """Check the user's arguments; `argument` is the name of the one for seconds."""
+        for given, name in ((progress, "progress"), (callback, "callback")):
+            if given is not None and not callable(given):
+                raise TypeError(f"{name}: got {given!r}; give a function to be called, or leave it out")
         began = time.perf_counter()
         deadline = math.inf
         if seconds is not None:

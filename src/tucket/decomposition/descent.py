@@ -1,4 +1,4 @@
-"""The way of a decomposition: down the levels, past other starts, and to the end on the finest level."""
+"""The course of a decomposition: down the levels, through other starts, to convergence on the finest level."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tucket.backends import get_namespace
 from tucket.base.run import Run, Step
 from tucket.decomposition.levels import Level, Pyramid
 from tucket.decomposition.losses import Problem
-from tucket.decomposition.starts import OTHERS, STARTS, Start, from_clusters
+from tucket.decomposition.starts import LATER_STARTS, STARTS, Start, from_clusters
 from tucket.kernels.algebra import Parts, to_mixture
 from tucket.models.tucker import Tucker
 
 TRIAL_SWEEPS = 6
-"""Sweeps of a coarse level after which starts are compared: few, beside those of finer levels."""
+"""Sweeps on the coarsest level after which starts are compared."""
 
 EXPLORED_ENTRIES = 1 << 27
-"""Entries that are read, again and again, to try other starts on the coarsest level."""
+"""Maximum number of entries read, over all iterations, to try other starts on the coarsest level."""
 
-BEHIND = 5
-"""Windows of iterations within which another start must be able to catch up, or it is given up."""
+CATCH_UP_WINDOWS = 5
+"""Windows of iterations within which another start must be able to catch up; otherwise it is abandoned."""
 
-Begin = Callable[[], Any]
+MakeStart = Callable[[], Any]
 """Makes a model of the coarsest level, or returns None where that would take too long."""
 
-BETTER = 1e-3
-"""Share of the loss by which another start must be better on the coarsest level to be followed to the finest."""
+MIN_RIVAL_GAIN = 1e-3
+"""Minimum relative gain of another start on the coarsest level for it to be followed to the finest level."""
 
 
 class Patience(NamedTuple):
-    """Iterations end when the last few, a window, lower the loss by less than a share of it."""
+    """A stopping rule: end when a window of iterations lowers the loss by less than the share `gain`."""
 
     gain: float
     window: int
@@ -47,16 +47,16 @@ class Patience(NamedTuple):
         return before < math.inf and values[-1] >= (1 - self.gain) * before
 
 
-ROUGH, NEAR, FIRST = Patience(1e-2, 5), Patience(5e-3, 5), Patience(5e-4, 5)
-"""For least squares on a level that is passed through, and before another loss; and before other starts are tried."""
+COARSE_PATIENCE, SQUARES_PATIENCE, FIRST_PATIENCE = Patience(1e-2, 5), Patience(5e-3, 5), Patience(5e-4, 5)
+"""When to stop on intermediate levels, in least squares before another loss, and before other starts are tried."""
 
 WINDOW = 10
-"""Iterations over which the gain is counted in the end: fewer may gain little by chance."""
+"""Iterations over which the final gain is measured; over fewer, it may be small by chance."""
 
 
 @dataclass(slots=True)
 class Descent:
-    """What has been done so far, the best model, and when to stop.
+    """State of a decomposition: the iterations so far, the best model, and when to stop.
 
     Attributes
     ----------
@@ -65,19 +65,19 @@ class Descent:
     iterations : int
         Maximum iterations of each kind per level.
     tolerance : float
-        Share of the loss: a window of iterations that gains less is the last.
+        Iterations end when a window of them lowers the loss by less than this share.
     published : bool
-        Whether to take the published updates, with the published rule for the end.
+        Whether to use the published updates and the published stopping rule.
     steps : list of Step
         The steps after which the loss of the whole tensor is known.
     n_iterations : int
-        All iterations.
+        Number of iterations, including those with unknown loss.
     stopped : str
-        Why the iterations ended that led to the best model: "converged", "iterations" or "budget".
+        Why the iterations towards the best model ended: "converged", "iterations" or "budget".
     best : model, optional
-        The best model so far, with the level that it is of.
+        The best model so far, and its level.
     least : float
-        Its loss.
+        The loss of the best model.
     """
 
     run: Run
@@ -103,7 +103,7 @@ class Descent:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time is over."""
+        """Whether the budget is used up."""
         return self.stopped == "budget"
 
     def record(self, level: int, loss: float) -> Step:
@@ -126,10 +126,9 @@ class Descent:
         is_known: bool = True,
         rival: float = math.inf,
     ) -> tuple[Parts, float]:
-        """Lower a distance until iterations gain too little, or there is no more to spend, or a rival is too far ahead.
+        """Iterate until the gain is too small, the budget or the iterations are used up, or a rival is out of reach.
 
-        Return the last model, and its loss. The gain is measured by the loss, which may be one that is not to be
-        reported.
+        Return the last model and its loss. The gain is measured by `loss`, which is reported only if `is_known`.
         """
         updates = problem.published(parts) if self.published else problem.descend(problem.begin(parts))
         limit, values = min(most or self.iterations, self.iterations), []
@@ -145,7 +144,7 @@ class Descent:
                 self.stopped = "converged"
             elif len(values) >= limit:
                 self.stopped = "iterations"
-            elif not _may_reach(rival, values):
+            elif not _can_overtake(rival, values):
                 self.stopped = "converged"
             else:
                 continue
@@ -153,7 +152,7 @@ class Descent:
         raise AssertionError("updates do not end by themselves")
 
     def _is_published_end(self, values: Sequence[float]) -> bool:
-        """Stop as TensorLy does: by an absolute gain, after three iterations at least."""
+        """Say whether to stop as TensorLy does: by the absolute gain, after at least three iterations."""
         return len(values) > 2 and values[-2] - values[-1] < self.tolerance
 
     def offer(self, parts: Parts, level: Level, loss: float) -> None:
@@ -162,13 +161,13 @@ class Descent:
             self.best, self.least = (parts, level), loss
 
 
-def _may_reach(rival: float, values: Sequence[float]) -> bool:
+def _can_overtake(rival: float, values: Sequence[float]) -> bool:
     """Say whether a few more windows that gain as much as the last one would lead below a rival."""
-    return len(values) <= WINDOW or values[-1] - BEHIND * (values[-1 - WINDOW] - values[-1]) < rival
+    return len(values) <= WINDOW or values[-1] - CATCH_UP_WINDOWS * (values[-1 - WINDOW] - values[-1]) < rival
 
 
-class Begun(NamedTuple):
-    """A model that a way down the levels begins with, and whether least squares are to lead the way."""
+class Candidate(NamedTuple):
+    """A model on the coarsest level to go down from, and whether least squares come first."""
 
     parts: Parts
     is_prepared: bool = False
@@ -177,20 +176,21 @@ class Begun(NamedTuple):
 def descend(
     descent: Descent, pyramid: Pyramid, starts: Sequence[Start], rank: tuple[int, ...], *, is_given: bool = False
 ) -> Parts:
-    """Return the best model of the whole that the starts lead to, or that is found before the time is over.
+    """Return the best model that the starts lead to within the budget.
 
-    The first good model comes soon: from the start that leads furthest in a few sweeps, down the levels. If there was
-    a choice, other starts are tried then, on the coarsest level, and the best is followed to the end. A model that is
-    given by the user is taken as it is.
+    For a good model soon, the start that is best after a few sweeps goes down the levels first. If there are several
+    starts, others are tried on the coarsest level afterwards, and the best one is followed to the end. A model that the
+    user gives is not softened.
     """
     run, is_free = replace(descent.run, callback=None, rng=descent.run.generator()), len(starts) > 1
-    begin: list[Begin] = [partial(start, pyramid.levels[0], rank, run) for start in starts]
+    begin: list[MakeStart] = [partial(start, pyramid.levels[0], rank, run) for start in starts]
     if descent.published:
-        _publish(descent, pyramid, begin[0]())
+        _run_published(descent, pyramid, begin[0]())
     else:
         clusters = [partial(from_clusters, pyramid.levels[0], rank, run)] if is_free else []
         first = _choose_start(descent, pyramid, begin, clusters, is_given)
-        _go_down(descent, pyramid, first, FIRST if is_free else descent.patience)
+        if descent.best is None or not descent.is_late:
+            _go_down(descent, pyramid, first, FIRST_PATIENCE if is_free else descent.patience)
         if is_free and not descent.is_late:
             _explore(descent, pyramid, first, rank, run)
     (core, factors), level = descent.found
@@ -198,7 +198,7 @@ def descend(
 
 
 def improve(descent: Descent, pyramid: Pyramid, given: Tucker) -> Parts:
-    """Go on from a given model; never return a worse model."""
+    """Continue from a given model; never return a worse one."""
     core, factors = to_mixture(*pyramid.whole.restrict(given))
     if not 0 < float(get_namespace(core).sum(core)) < math.inf:
         raise ValueError("init: the model has no mass, or too much to be summed; give one near the tensor")
@@ -206,7 +206,7 @@ def improve(descent: Descent, pyramid: Pyramid, given: Tucker) -> Parts:
     before = pyramid.loss.value(problem.distance((core, factors)), pyramid.whole, pyramid)
     if pyramid.levels[-1] is pyramid.whole:
         parts = descend(descent, pyramid, [lambda *_: (core, factors)], given.rank, is_given=True)
-    else:  # the blocks need not be those of the model: it is only compared with the result
+    else:  # the finest blocks may not fit the given model, so it is only compared with the result
         parts = descend(descent, pyramid, STARTS["auto"], given.rank)
     if descent.least <= before:
         return parts
@@ -235,49 +235,54 @@ def _lower(
 def _prepare(
     descent: Descent, pyramid: Pyramid, depth: int, parts: Parts, patience: Patience, most: int | None = None
 ) -> Parts:
-    """Lower the squares, in the metric of the measure, that are near the loss."""
+    """Lower the squared distance in the metric of the measure, which approximates the loss."""
     level = pyramid.levels[depth]
     value, problem = level.relative_error, level.squares
-    return descent.follow(problem, parts, depth, value, patience, most=most, is_known=False)[0]
+    core, factors = descent.follow(problem, parts, depth, value, patience, most=most, is_known=False)[0]
+    # the metric is 0 for indices without mass, where fixed factors may have some
+    return core, [parts[1][k] if k in pyramid.fixed.modes else factor for k, factor in enumerate(factors)]
 
 
 def _choose_start(
-    descent: Descent, pyramid: Pyramid, starts: Sequence[Begin], clusters: Sequence[Begin], is_given: bool
-) -> Begun:
-    """Return the model that comes nearest in a few sweeps, of those that some starts lead to.
+    descent: Descent, pyramid: Pyramid, starts: Sequence[MakeStart], clusters: Sequence[MakeStart], is_given: bool
+) -> Candidate:
+    """Return the best of the models that the starts lead to in a few sweeps.
 
-    The first start shows whether least squares help. Where most entries are zero they may lead away from the loss;
-    the clusters of a full search are a good start then.
+    The first start shows whether least squares help. Where most entries are zero, least squares may raise the loss;
+    then the clusters of a full search are a good start.
     """
     parts, is_prepared = starts[0](), pyramid.loss.is_prepared
     others = list(starts[1:] if len(pyramid.levels) > 1 else ())
     if not (is_prepared or others):
-        return Begun(parts)
+        return Candidate(parts)
     problem = pyramid.loss.problem(pyramid.levels[0], pyramid)
     soften = (lambda parts: parts) if is_given else problem.soften
     tried = []
     if is_prepared:
         before = _offer(descent, pyramid, problem.begin(parts))
-        tried = [_try(descent, pyramid, Begun(parts, is_prepared=True))]
+        if not descent.run.allows():
+            descent.stopped = "budget"
+            return Candidate(parts)
+        tried = [_try(descent, pyramid, Candidate(parts, is_prepared=True))]
         is_prepared = tried[0][1] < before
         others = others if is_prepared else [*clusters, *others]
     if not is_prepared:
-        tried.append(_try(descent, pyramid, Begun(soften(parts))))
+        tried.append(_try(descent, pyramid, Candidate(soften(parts))))
     for start in others:
         parts = None if descent.is_late else start()
         if parts is not None:
-            tried.append(_try(descent, pyramid, Begun(parts if is_prepared else soften(parts), is_prepared)))
+            tried.append(_try(descent, pyramid, Candidate(parts if is_prepared else soften(parts), is_prepared)))
     return min(tried, key=itemgetter(1))[0]
 
 
-def _try(descent: Descent, pyramid: Pyramid, begun: Begun) -> tuple[Begun, float]:
+def _try(descent: Descent, pyramid: Pyramid, begun: Candidate) -> tuple[Candidate, float]:
     """Go a few sweeps on the coarsest level; return the model, and its loss."""
     if not begun.is_prepared:
-        parts, reached = _lower(descent, pyramid, 0, begun.parts, ROUGH, most=TRIAL_SWEEPS)
-        return Begun(parts), reached
-    parts = _prepare(descent, pyramid, 0, begun.parts, ROUGH, TRIAL_SWEEPS)
+        parts, reached = _lower(descent, pyramid, 0, begun.parts, COARSE_PATIENCE, most=TRIAL_SWEEPS)
+        return Candidate(parts), reached
+    parts = _prepare(descent, pyramid, 0, begun.parts, COARSE_PATIENCE, TRIAL_SWEEPS)
     reached = _offer(descent, pyramid, pyramid.loss.problem(pyramid.levels[0], pyramid).begin(parts))
-    return Begun(parts, is_prepared=True), reached
+    return Candidate(parts, is_prepared=True), reached
 
 
 def _offer(descent: Descent, pyramid: Pyramid, parts: Parts) -> float:
@@ -289,47 +294,48 @@ def _offer(descent: Descent, pyramid: Pyramid, parts: Parts) -> float:
     return reached
 
 
-def _publish(descent: Descent, pyramid: Pyramid, start: Parts) -> None:
+def _run_published(descent: Descent, pyramid: Pyramid, start: Parts) -> None:
     """Take the published updates on the finest level."""
     level, loss = pyramid.levels[-1], pyramid.loss
     value = partial(loss.value, level=level, pyramid=pyramid)
+    descent.tolerance *= loss.unit(pyramid)
     parts, reached = descent.follow(loss.problem(level, pyramid), start, 0, value, descent.patience)
     descent.offer(parts, level, reached)
 
 
-def _go_down(descent: Descent, pyramid: Pyramid, begun: Begun, patience: Patience) -> None:
+def _go_down(descent: Descent, pyramid: Pyramid, begun: Candidate, patience: Patience) -> None:
     """Go from the coarsest level to the finest, and lower the loss there.
 
-    Least squares, if they lead the way, lead to where the loss is lowered on the finest level.
+    If least squares come first, they run on the coarser levels, and the loss itself is lowered only at the end.
     """
-    levels, (parts, is_led) = pyramid.levels, begun
+    levels, (parts, is_prepared_start) = pyramid.levels, begun
     for depth, level in enumerate(levels):
         if depth:
             parts = parts[0], levels[depth - 1].prolong(parts[1], level)
-        # no more passes than needed over data that are not in memory: the level before them goes to its end
+        # passes over data outside memory are slow, so the level before them is iterated to convergence
         is_last = level is levels[-1] or not levels[depth + 1].data.is_in_memory
-        is_prepared = is_led and (level.data.is_in_memory or depth == 0)
+        is_prepared = is_prepared_start and (level.data.is_in_memory or depth == 0)
         if is_prepared and not descent.is_late:
-            parts = _prepare(descent, pyramid, depth, parts, NEAR if is_last else ROUGH)
+            parts = _prepare(descent, pyramid, depth, parts, SQUARES_PATIENCE if is_last else COARSE_PATIENCE)
         if not is_prepared or is_last or descent.is_late:
-            parts, _ = _lower(descent, pyramid, depth, parts, patience if is_last else ROUGH)
+            parts, _ = _lower(descent, pyramid, depth, parts, patience if is_last else COARSE_PATIENCE)
         if descent.is_late:
             break
 
 
-def _explore(descent: Descent, pyramid: Pyramid, first: Begun, rank: tuple[int, ...], run: Run) -> None:
-    """Try other starts on the coarsest level, follow one that is better there to the finest, and go to the end."""
+def _explore(descent: Descent, pyramid: Pyramid, first: Candidate, rank: tuple[int, ...], run: Run) -> None:
+    """Try other starts on the coarsest level, follow a better one to the finest level, and converge there."""
     levels, loss = pyramid.levels, pyramid.loss
     rival = _find_rival(descent, pyramid, first, rank, run)
     if rival is not None and len(levels) > 1 and not descent.is_late:
-        _go_down(descent, pyramid, Begun(rival), FIRST)
+        _go_down(descent, pyramid, Candidate(rival), FIRST_PATIENCE)
     if loss.by_mass and levels[-1] is pyramid.whole and pyramid.data.is_in_memory and not descent.is_late:
         # nothing worse than LTR is returned
         parts = to_mixture(*from_clusters(pyramid.whole, rank, replace(run, rng=0)))
         problem = loss.problem(pyramid.whole, pyramid)
         descent.offer(parts, pyramid.whole, loss.value(problem.distance(parts), pyramid.whole, pyramid))
     if pyramid.data.is_in_memory and not descent.is_late:
-        _loosen(descent, pyramid)
+        _restart_softened(descent, pyramid)
     if not descent.is_late:
         _lower(descent, pyramid, len(levels) - 1, _finest(descent, pyramid), descent.patience)
 
@@ -340,18 +346,18 @@ def _finest(descent: Descent, pyramid: Pyramid) -> Parts:
     return core, level.prolong(factors, pyramid.levels[-1])
 
 
-def _loosen(descent: Descent, pyramid: Pyramid) -> None:
-    """Look for a better way down from near the best model: zeros, and what is nearly zero, may hold it back."""
+def _restart_softened(descent: Descent, pyramid: Pyramid) -> None:
+    """Descend again from near the best model with its zeros softened, since they may block the descent."""
     found, stopped, least = _finest(descent, pyramid), descent.stopped, descent.least
     softer = pyramid.loss.problem(pyramid.levels[-1], pyramid).soften(found)
     if softer is not found:
-        _lower(descent, pyramid, len(pyramid.levels) - 1, softer, FIRST, rival=least)
+        _lower(descent, pyramid, len(pyramid.levels) - 1, softer, FIRST_PATIENCE, rival=least)
         if descent.least == least and not descent.is_late:
             descent.stopped = stopped
 
 
-def _find_rival(descent: Descent, pyramid: Pyramid, first: Begun, rank: tuple[int, ...], run: Run) -> Parts | None:
-    """Return a model of the coarsest level from another start, if that is better there than from the first."""
+def _find_rival(descent: Descent, pyramid: Pyramid, first: Candidate, rank: tuple[int, ...], run: Run) -> Parts | None:
+    """Return the best model of other starts on the coarsest level, if it is better there than the first start's."""
     level, loss = pyramid.levels[0], pyramid.loss
     last = descent.n_iterations + EXPLORED_ENTRIES // level.data.entries_per_pass
     if descent.n_iterations == last:
@@ -359,17 +365,17 @@ def _find_rival(descent: Descent, pyramid: Pyramid, first: Begun, rank: tuple[in
     if len(pyramid.levels) == 1:
         parts = descent.found[0]
     else:
-        parts = _prepare(descent, pyramid, 0, first.parts, NEAR) if first.is_prepared else first.parts
+        parts = _prepare(descent, pyramid, 0, first.parts, SQUARES_PATIENCE) if first.is_prepared else first.parts
     rival, least = None, _lower(descent, pyramid, 0, parts, descent.patience)[1]
-    least *= 1 - BETTER
-    for start in OTHERS:
+    least *= 1 - MIN_RIVAL_GAIN
+    for start in LATER_STARTS:
         begun = start(level, rank, run)
         for is_prepared in (False, True) if loss.is_prepared else (False,):
             if begun is None or descent.is_late or descent.n_iterations >= last:
                 break
             stopped = descent.stopped
             if is_prepared:
-                parts = _prepare(descent, pyramid, 0, begun, NEAR)
+                parts = _prepare(descent, pyramid, 0, begun, SQUARES_PATIENCE)
             else:
                 parts = loss.problem(level, pyramid).soften(begun)
             parts, reached = _lower(descent, pyramid, 0, parts, descent.patience, rival=least)

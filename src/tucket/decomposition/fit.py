@@ -1,4 +1,4 @@
-"""What a decomposition returns: its model, and how it came about."""
+"""The result of a decomposition: its model, and the record of its iterations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tucket.models.tucker import Tucker
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Fit(Tucker):
-    """A decomposition: its model, how it came about, and why it ended.
+    """The result of `ntd`: a model, the iterations that led to it, and why they ended.
 
-    A `Fit` is a `Tucker` model: it unpacks, slices, expands, is measured, drawn and saved like one. `save` keeps the
-    model alone.
+    A `Fit` is a `Tucker` model: you can unpack, slice, expand, measure, plot and save it like one. `save` writes only
+    the model.
 
     Parameters
     ----------
@@ -27,17 +27,17 @@ class Fit(Tucker):
     trace : sequence of Step
         The iterations after which the loss of the whole tensor is known.
     stopped : {"converged", "iterations", "budget"}
-        Why it ended: iterations gained less than `tol`, or there was no more of the other two.
+        Why it ended: the gain fell below `tol`, or the iterations or the budget were used up.
     levels : sequence of shapes
-        How many blocks each level had in each mode, from the coarsest.
+        Number of blocks per mode on each level, coarsest first.
     n_iterations : int
-        All iterations.
+        Number of iterations, including those with unknown loss.
     n_passes : int, default 0
         Passes over data that are not in memory.
 
     See Also
     --------
-    ntd : Makes it.
+    ntd : Returns a fit.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Fit(Tucker):
 
     @property
     def unused(self) -> tuple[NDArray[np.intp], ...]:
-        """Components of each mode with no mass to speak of: less than a millionth of all."""
+        """Components of each mode with negligible mass: at most a millionth of the total."""
         core = self.to_numpy().core
         modes = range(core.ndim)
         masses = (core.sum(axis=tuple(k for k in modes if k != mode), dtype=np.float64) for mode in modes)

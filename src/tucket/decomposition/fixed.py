@@ -1,4 +1,4 @@
-"""Parts of a model that stay as they are given, while the others are fitted."""
+"""Fixed parts of a model, which keep their given values while the others are fitted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tucket.decomposition.losses import Fixed
 from tucket.kernels.algebra import Matrix, Parts, quotient, weigh
 
 SCALING_ROUNDS = 1000
-"""Rounds over the modes in which the scales of a core are found, at most."""
+"""Maximum number of rounds over the modes to find the scales of a core."""
 
 
 def restore(parts: Parts, given: Parts, fixed: Fixed) -> Parts:
-    """Return the same model with its fixed parts as they were given, and what scales them in the others."""
+    """Return the same model with its fixed parts as given; the other parts take up the scale factors."""
     (core, factors), (first_core, first_factors) = parts, given
     xp = get_namespace(core)
     sums = {mode: xp.sum(first_factors[mode], axis=0) for mode in fixed.modes}

@@ -1,14 +1,14 @@
-r"""Coarse to fine: a tensor through ever finer blocks, each view a small tensor at a known distance to the whole.
+r"""Levels, from coarse to fine: each is a small tensor of block sums, at a known distance from the whole tensor.
 
-Let every mode have a measure: for least squares the number of indices, for the divergence their mass. A model that
-spreads what it puts on a block over the block's indices in proportion to the measure is given by its block sums H,
-and its distance from the tensor P, with block sums G, is exactly
+Every mode has a measure: the number of indices for least squares, their mass for the divergence. Let a model spread
+the sum of each block over the indices of the block in proportion to the measure. It is determined by its block sums H.
+Its distance from the tensor P, with block sums G, is exactly
 
 .. math:: D(P; Q) = D(P; \hat{P}) + D(G; H)
 
-with :math:`\hat{P}` the tensor's own block sums, spread in the same way: for the divergence the projection of LTR
-(Pythagoras), for least squares the block averages, where sums count by the inverse number of their indices. So a
-decomposition of G is one of P, and a start for the next finer level.
+Here :math:`\hat{P}` is the tensor's own block sums, spread in the same way. For the divergence it is the projection of
+LTR, and the equation is the Pythagorean theorem. For least squares it holds the block averages, and D(G; H) divides
+each squared difference by the size of the block. So a decomposition of G is one of P, and a start for the next level.
 """
 
 from __future__ import annotations
@@ -29,29 +29,30 @@ from tucket.decomposition.data import Data, backend_of, data_of
 from tucket.decomposition.losses import FREE, Fixed, Loss
 from tucket.decomposition.losses.ls import LeastSquares
 from tucket.kernels.algebra import Matrix, Parts, quotient
-from tucket.kernels.measures import power_of_two
+from tucket.kernels.measures import error_ratio, power_of_two
 from tucket.models.model import Model
 from tucket.models.statistics import Statistics, read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
-from tucket.projection.unfolding import kept_in
+from tucket.projection.unfolding import information_in
 from tucket.sources.dense import Array
 from tucket.sources.source import Source
+from tucket.sources.sparse import Sparse
 
 COARSEST_CELLS, DEVICE_COARSEST_CELLS = 1 << 19, 1 << 22
-"""Cells up to which a level is not seen through a coarser one first, on the host and on a device."""
+"""Maximum number of cells of the coarsest level, on the host and on a device."""
 
 SKETCH_CELLS = 1 << 22
-"""Cells of a level on which the decomposition of a large tensor begins, or ends."""
+"""Number of cells of the sketch on which the decomposition of a large tensor begins, or ends."""
 
-KEPT = 0.5
+MIN_KEPT_SHARE = 0.5
 """Share of the information that a coarser level must keep to be of use."""
 
-FAINT = 1e-60
-"""Share of the whole mass below which a block is weighed as if it had that much."""
+MIN_MASS_SHARE = 1e-60
+"""Share of the total mass; a non-empty block with less mass is weighted as if it had this share."""
 
 SEARCH_PRODUCTS = 1 << 34
-"""Products up to which the blocks of a mode are searched for; more indices than that stay with their neighbours."""
+"""Maximum cost of a search for the blocks of one mode, in products; a costlier mode keeps blocks of neighbours."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class Level:
     Attributes
     ----------
     masses, measures : sequences of arrays
-        The measure of the blocks of each mode, as NumPy arrays and where the data are.
+        The measure of the blocks of each mode, as NumPy arrays and as arrays on the device of the data.
     offset : float
-        The distance of the whole tensor from its own blocks, spread over their indices, in the loss.
+        The distance, in the loss, of the tensor from its own block sums, spread over their indices.
     kept : float
         The total correlation of the block sums.
     squares : LeastSquares
@@ -80,19 +81,21 @@ class Level:
 
     @property
     def offset_of_squares(self) -> float:
-        """The offset as a squared distance in the metric: that of a divergence is near it, to second order."""
-        return 2 * self.offset / float(self.masses[0].sum()) ** (len(self.masses) - 1) if self.by_mass else self.offset
+        """The offset as a squared distance in the metric; for a divergence, an approximation to second order."""
+        if self.offset == 0 or not self.by_mass:
+            return self.offset
+        return 2 * self.offset / float(self.masses[0].sum()) ** (len(self.masses) - 1)
 
     def relative_error(self, distance: float) -> float:
         """Return the relative error of the whole tensor in the metric, given a squared distance from the block sums."""
         offset = self.offset_of_squares
-        return math.sqrt((distance + offset) / (self.squares.norm + offset))
+        return error_ratio(distance + offset, self.squares.norm + offset)
 
     @cached_property
     def squares(self) -> LeastSquares:
         """The squared distance of models from the block sums, in the metric."""
-        # much less than the rest counts as a little more, or the squares of its weight overflow
-        roots = [np.sqrt(np.where(m > 0, np.maximum(m, FAINT * m.sum()), 0.0)) for m in self.masses]
+        # very small masses are raised a little, since the squares of their weights would overflow
+        roots = [np.sqrt(np.where(m > 0, np.maximum(m, MIN_MASS_SHARE * m.sum()), 0.0)) for m in self.masses]
         metric = [np.divide(1, r, where=r > 0, out=np.zeros_like(r)) for r in roots]
         return LeastSquares(self.data, self.data.place_all(metric), self.data.place_all(roots), self.fixed)
 
@@ -119,10 +122,10 @@ class Level:
 
 
 class Pyramid:
-    """A tensor and its levels, from the coarsest, in the measure of a loss.
+    """A tensor and its levels, coarsest first, in the measure of a loss.
 
-    The statistics are those of some partition, and the levels' are no finer, except for that of single indices, which
-    is the tensor itself. The total is in the unit of the data.
+    Each level is a coarsening of the statistics, except the level of single indices, which is the tensor itself. The
+    total is in the unit of the data.
     """
 
     def __init__(
@@ -134,7 +137,7 @@ class Pyramid:
         run: Run,
         fixed: Fixed,
     ) -> None:
-        mean = statistics.total / source.size
+        mean = statistics.total / (len(source.entries.values) if isinstance(source, Sparse) else source.size)
         self.scale = unit_scale(mean) if backend_of(source).has_float64 else 1 / power_of_two(mean, 1000)
         self.data, self.statistics, self.loss = data_of(source, self.scale, run), statistics, loss
         self.fixed = fixed
@@ -144,7 +147,7 @@ class Pyramid:
             self.whole if partition == self.whole.partition else self._level(partition) for partition in partitions
         ]
         # passes over data that are not in memory cost so much that any coarser level is of use
-        least = KEPT * self.information if self.data.is_in_memory else 0.0
+        least = MIN_KEPT_SHARE * self.information if self.data.is_in_memory else 0.0
         self.levels = [level for level in levels[:-1] if level.kept >= least] + levels[-1:]
 
     def _level(self, partition: Partition) -> Level:
@@ -156,7 +159,9 @@ class Pyramid:
         if all(blocks.is_whole for blocks in partition.modes):
             return Level(partition, self.data, masses, self.information, self.loss.by_mass, self.fixed)
         core = self.statistics.coarsen(partition).core
-        level = Level(partition, self.data.with_tensor(core), masses, kept_in(core), self.loss.by_mass, self.fixed)
+        level = Level(
+            partition, self.data.with_tensor(core), masses, information_in(core), self.loss.by_mass, self.fixed
+        )
         return replace(level, offset=max(0.0, self.loss.offset(level, self)))
 
     def square_sum(self) -> float:
@@ -175,9 +180,9 @@ def make_pyramid(
     run: Run,
     fixed: Fixed = FREE,
 ) -> Pyramid:
-    """Read a tensor for its levels, down to the finest, with coarser ones or without.
+    """Read a tensor and make its levels: only the finest one, or coarser ones too if `coarse` is set.
 
-    The finest has the given blocks, or at most so many cells, or else a cell for every entry.
+    The finest level has the blocks `finest`, or at most `finest` cells; with None it has one cell per entry.
     """
     shape, whole, has_levels = source.shape, single_indices(source.shape), coarse and loss.has_levels
     if isinstance(finest, int) and finest < source.size:
@@ -188,15 +193,15 @@ def make_pyramid(
         return Pyramid(source, statistics, [statistics.partition, whole], loss, run, fixed)
     last = finest if isinstance(finest, Partition) else whole
     most = COARSEST_CELLS if backend_of(source) is NUMPY else DEVICE_COARSEST_CELLS
-    partitions = list(coarser_and_coarser(last, rank, most)) if has_levels else [last]
-    if source.sparse:  # the blocks of a level are summed to an array, even if most of them are empty
+    partitions = list(coarsenings(last, rank, most)) if has_levels else [last]
+    if source.sparse:  # the block sums of a level are a dense array, even if most blocks are empty
         partitions[1:] = [each for each in partitions[1:] if math.prod(each.rank) <= SKETCH_CELLS]
     seen = next((partition for partition in partitions if partition != whole), Partition.uniform(shape, 1))
     return Pyramid(source, read(source, seen, run, moments=True), partitions[::-1], loss, run, fixed)
 
 
 def unit_scale(mean: float) -> float:
-    """Return 1, or the power of two that brings entries to the size of 1, if their powers might leave float64."""
+    """Return 1, or a power of two that scales the mean to about 1 if powers of entries could leave float64."""
     return 1.0 if 1e-10 < mean < 1e10 else 1 / power_of_two(mean, 1000)
 
 
@@ -205,10 +210,10 @@ def halve(size: int, rank: int) -> int:
     return min(size, max(rank, -(-size // 2)))
 
 
-def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) -> Iterator[Partition]:
-    """Yield a partition and ever coarser ones, until one has at most so many cells.
+def coarsenings(partition: Partition, rank: Sequence[int], most: int) -> Iterator[Partition]:
+    """Yield a partition and ever coarser ones, until one has at most `most` cells.
 
-    Neighbouring blocks of every mode are joined in pairs, but to no less than its rank.
+    Each step joins neighbouring blocks of every mode in pairs, but leaves at least as many blocks as its rank.
     """
     while True:
         yield partition
@@ -219,7 +224,7 @@ def coarser_and_coarser(partition: Partition, rank: Sequence[int], most: int) ->
 
 
 def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[int]:
-    """Halve the modes, all at once as long as that is not too much, then one by one, to at most so many cells."""
+    """Return numbers of blocks with at most `most` cells: halve all modes at once, then one mode at a time."""
     sizes = list(shape)
     while math.prod(smaller := list(map(halve, sizes, rank))) >= most and smaller != sizes:
         sizes = smaller
@@ -230,11 +235,11 @@ def sketch_sizes(shape: Sequence[int], rank: Sequence[int], most: int) -> list[i
 
 
 def sketch(source: Source, rank: Sequence[int], most: int, run: Run) -> Statistics:
-    """Return the statistics of a large tensor under about so many cells that keep much of its information.
+    """Return the statistics of a large tensor under at most `most` cells that keep much of its information.
 
-    The tensor is read four times. Once under blocks of neighbours, to find a few blocks of every mode that are of some
-    use; twice with each mode whole against the few blocks of the others, to find which of its indices are alike; and
-    once under the blocks of those.
+    This takes four passes. The first sums blocks of neighbours, from which a few useful blocks per mode are found. The
+    next two sum each mode, index by index, over these few blocks of the other modes, to find similar indices. The last
+    one sums blocks of similar indices.
     """
     shape = source.shape
     uniform = Partition.uniform(shape, sketch_sizes(shape, rank, most))
@@ -249,6 +254,6 @@ def sketch(source: Source, rank: Sequence[int], most: int, run: Run) -> Statisti
             if is_second and math.prod(rows.shape) * uniform[mode].rank <= SEARCH_PRODUCTS:
                 fine = fine._replace(mode, quick[0].improve(rows, uniform[mode], run.workers))
     found = read(source, fine, run)
-    if kept_in(found.core) < kept_in(plain.core):
+    if information_in(found.core) < information_in(plain.core):
         return plain
     return replace(found, moments=plain.moments)

@@ -24,7 +24,7 @@ from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
 
 CORE_STEPS = 500
-"""Steps of the core at most."""
+"""Maximum number of gradient steps for the core."""
 
 
 @explain_keywords
@@ -36,14 +36,14 @@ def lra_sntd(
     dtype: DTypeLike = np.float64,
     workers: int | None = None,
 ) -> Tucker:
-    r"""Decompose a non-negative tensor mode after mode, each by a non-negative factorisation of its unfolding.
+    r"""Decompose a non-negative tensor one mode at a time, by non-negative factorisations of its unfoldings.
 
-    For each mode k in turn, the unfolding is replaced by its best approximation of rank :math:`r_k`, taken from the
-    singular value decomposition, and this by a product :math:`A_k H` of non-negative matrices. H, with :math:`r_k`
-    rows, takes the tensor's place for the next mode. The core is then the non-negative one of least squared error
-    with these factors. After Zhou, Cichocki & Xie, "Fast nonnegative matrix/tensor factorization based
-    on low-rank approximation", IEEE Transactions on Signal Processing 60 (2012); the factorisation is `NMF` of
-    scikit-learn, which must be installed, at its defaults.
+    For each mode k in turn, the unfolding is replaced by its best approximation of rank :math:`r_k`, from the singular
+    value decomposition. This is factorised into a product :math:`A_k H` of non-negative matrices, and H, with
+    :math:`r_k` rows, replaces the tensor for the next mode. The core is then fitted to these factors by non-negative
+    least squares. The method is that of Zhou, Cichocki & Xie, "Fast nonnegative matrix/tensor factorization based
+    on low-rank approximation", IEEE Transactions on Signal Processing 60 (2012). The factorisation is `NMF` of
+    scikit-learn with its default settings; scikit-learn must be installed.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def lra_sntd(
     rank : int, or one per mode, each an int or None; or dict
         Number of components of each mode; None for as many as it has indices.
     rng : None, int or numpy.random.Generator, optional
-        For what scikit-learn draws; always the same without one.
+        Generator or seed for scikit-learn. With None, the result is the same in every call.
     dtype : float32 or float64, default float64
         Type of the model.
     workers : int, optional
@@ -71,7 +71,7 @@ def lra_sntd(
 
     See Also
     --------
-    ntd : Iterates to the least error.
+    ntd : Lowers the error further, by iteration.
 
     Examples
     --------

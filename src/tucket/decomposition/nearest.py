@@ -1,10 +1,10 @@
-r"""Least squares without negative entries, by accelerated gradient steps that never raise the objective.
+r"""Non-negative least squares, by accelerated gradient steps that never raise the objective.
 
-What is lowered is half of the squared distance from a tensor, less that of the tensor from 0:
+The objective is half of the squared distance from a tensor, minus half of the squared norm of the tensor:
 
 .. math:: \tfrac{1}{2} \langle A, N A \rangle - \langle A, M \rangle
 
-with N the inner products of what A is multiplied by, and M those of that with the tensor.
+Here N is the Gram matrix of the matrix that multiplies A, and M is the product of that matrix with the tensor.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tucket.backends import get_namespace
 from tucket.kernels.algebra import Matrix, at_least, inner_product, least_of, reshape, select, share
 
 GOLDEN = (1 + 5**0.5) / 2
-"""How far the pace of an accelerated descent is after its first step."""
+"""Momentum parameter of an accelerated descent after its first step."""
 
 
 def nearest(
     target: Matrix, multiply: Callable[[Matrix], Matrix], bound: Matrix, start: Matrix, steps: int
 ) -> tuple[Matrix, Matrix]:
-    """Take steps, one at least, from an array to a better one; return that, and its objective.
+    """Take at least one step, and at most `steps`; return the best array and its objective.
 
-    The function multiplies by N, which has no larger eigenvalue than the bound.
+    `multiply` multiplies by N, and `bound` is an upper bound of the eigenvalues of N.
     """
     length = 1 / at_least(bound, least_of(target.dtype))
     before, before_slope = start, multiply(start) - target
@@ -41,11 +41,11 @@ def nearest(
         reached = objective(step, step_slope, target)
         is_worse = ~(reached <= least)  # or no number
         if isinstance(is_worse, np.bool) and is_worse:
-            if not carry:  # not even a plain step is an improvement: there is none
+            if not carry:  # not even a plain step improves: this is the minimum
                 break
             pace, carry = 1.0, 0.0
             continue
-        before, before_slope = best, slope  # where it is worse, all stay, and the next is a plain step
+        before, before_slope = best, slope  # where it is worse, keep the best; the next step is a plain one
         best, slope = select(is_worse, best, step), select(is_worse, slope, step_slope)
         least, faster = select(is_worse, least, reached), (1 + (1 + 4 * pace * pace) ** 0.5) / 2
         carry, pace = (pace - 1) / faster, faster
@@ -68,7 +68,7 @@ def multiply_by_all(array: Matrix, matrices: Sequence[Matrix]) -> Matrix:
 def eigenvalue_bound(gram: Matrix) -> Matrix:
     """Return a close upper bound, as an array, of the eigenvalues of a symmetric matrix without negative entries.
 
-    Any positive vector gives one: the most that an entry of it is stretched (Collatz, Wielandt).
+    Any positive vector v gives one: the largest entry of (gram @ v) / v (Collatz, Wielandt).
     """
     xp = get_namespace(gram)
     vector = xp.sum(gram, axis=1)

@@ -1,4 +1,4 @@
-"""Non-negative Tucker decomposition by iteration: the lowest error, from LTR, coarse to fine."""
+"""Iterative non-negative Tucker decomposition, from coarse to fine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tucket.base.checks import (
     as_index,
     check_count,
     check_dtype,
+    check_memory,
     check_number,
     check_shape_match,
     choose,
@@ -35,15 +36,16 @@ from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
 from tucket.decomposition.starts import STARTS
 from tucket.kernels.algebra import Parts
 from tucket.models.model import Model
+from tucket.models.statistics import Statistics
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_source
 from tucket.sources.source import Source
 
 FULL_ENTRIES = 1 << 27
-"""Entries up to which a dense tensor is decomposed down to its single indices by default."""
+"""Largest dense tensor, in entries, that is decomposed down to single indices by default."""
 
 PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "finest": None}
-"""What the paper of LTR compares with."""
+"""Settings of the method that the LTR paper compares with."""
 
 
 @explain_keywords
@@ -68,59 +70,63 @@ def ntd(
     workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Fit:
-    r"""Decompose a non-negative tensor into a non-negative core and factors of least error, by iteration.
+    r"""Decompose a non-negative tensor into a non-negative core and non-negative factors, by iteration.
 
-    Where `ltr` gives each index to one block, here every index is a mixture of all components of its mode:
+    `ltr` assigns each index to one block. `ntd` makes each index a mixture of all components of its mode:
 
     .. math:: Q[i_1, \dots, i_d] = \sum_{j_1 \dots j_d} G[j_1, \dots, j_d] \prod_k A_k[i_k, j_k]
 
-    It begins on a coarse view of the tensor, with an error that is exactly known for the whole, and goes on to ever
-    finer ones. For the relative error it takes accelerated least squares; for the divergence it takes these first, in
-    the metric of the marginals, which is near the divergence, and then accelerated expectation-maximisation. When that
-    gains little, it tries other starts on the coarsest level, and goes on with the best. The loss never rises.
+    The iteration begins on a coarse view of the tensor and moves on to finer views. The error of the whole tensor is
+    known exactly on every view. Accelerated least squares lower the relative error. Accelerated
+    expectation-maximisation lowers the divergence; least squares in the metric of the marginals, which approximate the
+    divergence, come first if they help. When the gain becomes small, `ntd` tries other starts on the coarsest level,
+    and continues with the best. The loss never rises.
 
     Parameters
     ----------
     x : array of real numbers, finite and not negative, or a source of them
-        Anything that `ltr` reads; it is not changed. A torch, JAX or CuPy array, or any other that follows the array
-        API standard, stays where it is, and the model is of that library. Of a sparse tensor only the entries are
-        read, and never made dense. Files, dask arrays and streams larger than 64 MB are read again for every
-        iteration, chunk by chunk; each worker of a dask cluster reduces its own chunks.
+        Anything that `ltr` reads; it is not changed. An array of torch, JAX, CuPy or another library that follows the
+        array API standard stays on its device, and the model holds arrays of the same library. A sparse tensor is
+        never made dense: only its entries are read. Files, dask arrays and streams larger than 64 MB are read again
+        for every iteration, chunk by chunk; each worker of a dask cluster reduces its own chunks.
     rank : int, or one per mode, each an int or None; or dict, optional
-        Number of components of each mode; None for as many as it has indices. One int for all modes is lowered to the
-        size of a mode that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`. Not needed
-        with a model as `init`.
+        Number of components of each mode; None means one per index. One int for all modes is lowered to the size of a
+        mode that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`. Not needed if `init`
+        is a model.
     loss : {"kl", "ls"} or Loss, default "kl"
-        What is lowered: the generalised Kullback-Leibler divergence, or the Frobenius norm of the difference; or a
-        loss of your own.
+        The loss to minimise: "kl" is the generalised Kullback-Leibler divergence, "ls" the relative error in the
+        Frobenius norm. A `Loss` object is a loss of your own.
     init : {"auto", "ltr", "hosvd", "random"}, model, or (core, factors), default "auto"
         Where to start: from LTR, from the absolute values of the singular vectors, from random numbers, by default
         from the one of these that leads furthest; or from what is given, such as a TensorLy result. The result is
-        never worse than a given model. By default, and without a budget, its divergence is at most that of `ltr`.
+        never worse than a given model. By default, and without a budget, the divergence is at most that of `ltr`, if
+        the data are in memory and decomposed down to their single indices.
     names : sequence of str, one per mode, optional
         Names of the modes, for arrays that have none of their own.
     labels : dict from modes to labels, or one sequence of labels or None per mode, optional
         Labels of the indices, for arrays that have none of their own.
     n_iter_max : int, default 1000
-        Maximum iterations per level.
+        Maximum iterations of each descent on a level, from one start.
     tol : float, default 1e-4
-        Iterations on the finest level end when the last ten lower the loss by less than this share together.
+        Relative tolerance: iterations on the finest level end when the last ten together lower the loss by less than
+        this share.
     multilevel : {"auto", True, False}, default "auto"
-        Whether to go from coarse to fine. "auto" does, and ends on a level of about four million cells if the
-        tensor has more than 2**27 entries; True goes down to single indices; False begins with them.
+        Whether to go from coarse to fine. True goes down to single indices, and False begins with them. "auto" is like
+        True, but ends on a level of about four million cells if a dense tensor has more than 2**27 entries.
     finest : int or Partition, optional
-        How far down to go: at most so many cells, or these blocks.
+        The finest level: its maximum number of cells, or its blocks.
     fixed : mode, "core", or sequence of these, default ()
-        What stays as it is in the model that `init` gives: the factors of some modes, the core, or both.
+        Parts of the model in `init` that stay unchanged: the factors of some modes, the core, or both.
     budget : float, optional
-        Seconds after which to stop with the best so far.
+        Seconds after which to stop and return the best model so far.
     preset : {"paper"}, optional
         "paper" takes what the paper of LTR compares with: multiplicative updates, from the singular vectors, ten
         iterations, a tolerance of 1e-4 of the relative error, or of the divergence over the total.
     rng : None, int or numpy.random.Generator, optional
-        For a random start, which is always the same without one.
+        Generator or seed for random starts. With None, the starts are the same in every call.
     dtype : float32 or float64, default float64
-        Type of the model. All is computed in float64 in any case, where the tensor's library has it.
+        Type of the model. All is computed in float64 in any case, where the tensor's library has it; `fit.loss` is
+        the loss before the model is rounded to float32.
     callback : callable, optional
         Called with a `Step` after each iteration; its time is part of the budget.
     workers : int, optional
@@ -131,7 +137,7 @@ def ntd(
     Returns
     -------
     Fit
-        The model, and how it came about.
+        The model, with the record of its iterations.
 
     Raises
     ------
@@ -153,6 +159,8 @@ def ntd(
     ((2, 2), True, 'converged')
     >>> core, factors = fit
     """
+    if isinstance(x, Statistics):
+        raise TypeError("x: statistics hold sums alone, and ntd reads the tensor again and again; give the tensor")
     run, passes = Run.of(workers, None, callback, 0 if rng is None else rng, budget), PassCounter(progress)
     source, target = load_for_passes(as_source(x))._named(names, labels), check_dtype(dtype)
     goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
@@ -182,15 +190,18 @@ def ntd(
 
 
 def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object) -> Fixed:
-    """Return what stays as it is given."""
-    items = [fixed] if isinstance(fixed, str) or as_index(fixed) is not None else list(fixed)
+    """Return the parts of the model that stay fixed."""
+    items = list(fixed) if isinstance(fixed, Iterable) and not isinstance(fixed, str) else [fixed]
     if not items:
         return FREE
     if given is None:
         raise TypeError("fixed: what stays as it is comes from a model; give one as init")
     if finest is not None:
         raise ValueError("fixed: what stays as it is has a value for every index; give multilevel=True and no finest")
-    modes = frozenset(find_mode(item, source.axes, len(source.shape)) for item in items if item != "core")
+    try:
+        modes = frozenset(find_mode(item, source.axes, len(source.shape)) for item in items if item != "core")
+    except (IndexError, TypeError) as error:
+        raise type(error)(f"fixed: {error}; or give 'core'") from None
     if len(modes) == len(source.shape) and "core" in items:
         raise ValueError("fixed: nothing is left to be fitted; leave out a mode or the core")
     return Fixed(modes, "core" in items)
@@ -204,7 +215,7 @@ def _nothing(descent: Descent, pyramid: Pyramid, ranks: tuple[int, ...]) -> Part
 
 
 def _finish(parts: Parts, pyramid: Pyramid, source: Source, dtype: np.dtype[Any], descent: Descent) -> Tucker:
-    """Return the model of the tensor, where the tensor is, in the type that is asked for."""
+    """Return the model in the requested dtype, on the device of the tensor."""
     found, data, backend = [parts[0] / pyramid.scale, *parts[1]], pyramid.data, source.backend
     target, widest = backend.widest(dtype), backend.widest(np.dtype(np.float64))
     is_fine = math.isfinite(descent.steps[-1].loss)  # if not, `Tucker` will say why
@@ -220,7 +231,7 @@ def _split(parts: Iterable[Any]) -> tuple[Any, list[Any]]:
 
 
 def _cast(model: Tucker, dtype: np.dtype[Any], pyramid: Pyramid, loss: float) -> Tucker:
-    """Return the model in another type, with 0 for what that type cannot hold, if the loss stays the same."""
+    """Convert the model to another dtype, with 0 for values too small for it; refuse if the loss gets worse."""
     if dtype == model.dtype:
         return model
     least = np.finfo(dtype).tiny
@@ -233,7 +244,7 @@ def _cast(model: Tucker, dtype: np.dtype[Any], pyramid: Pyramid, loss: float) ->
 
 
 def _check_preset(preset: str, *given: Any) -> tuple[Any, ...]:
-    """Return what a preset stands for; nothing else may be said beside it."""
+    """Return the settings of a preset; refuse settings that are given in addition."""
     found = choose(preset, {"paper": PAPER}, "preset")
     is_plain = isinstance(given[0], str) and given == ("auto", 1000, 1e-4, "auto", None)
     if not is_plain:
@@ -273,6 +284,7 @@ def _check_ranks(rank: Any, source: Source, given: Model | None) -> tuple[int, .
             raise TypeError("rank is missing; give an int, or one per mode with None where a mode keeps its size")
         return given.rank
     ranks = check_rank_by_mode(rank, source.axes, source.shape)
+    check_memory(8 * math.prod(ranks), f"rank {ranks}: the core")
     if given is not None and ranks != given.rank:
         raise ValueError(f"rank {ranks} contradicts the model of init, which has {given.rank}; leave rank out")
     return ranks
@@ -290,8 +302,10 @@ def _check_finest(finest: object, multilevel: object, source: Source, rank: tupl
         for mode, (cells, r) in enumerate(zip(finest.rank, rank)):
             if cells < r:
                 raise ValueError(f"finest: mode {mode} has {cells} blocks for rank {r}; give at least that many")
+        check_memory(8 * math.prod(finest.rank), f"finest: its {math.prod(finest.rank):,} cells")
         return finest
     most = as_index(finest)
     if most is None or most < math.prod(rank):
         raise ValueError(f"finest: got {finest!r}; give an int from {math.prod(rank)}, the core's size, or a Partition")
+    check_memory(8 * min(most, source.size), f"finest: {most:,} cells")
     return most

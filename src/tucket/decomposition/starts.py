@@ -17,46 +17,47 @@ from tucket.kernels.algebra import Matrix, Parts, multiply_all, unfold
 from tucket.models.statistics import read
 from tucket.projection.search import Search
 from tucket.projection.strategies import Clusters
-from tucket.projection.unfolding import kept_in
+from tucket.projection.unfolding import information_in
 from tucket.sources.source import Source
 
 Start = Callable[..., Parts | None]
-"""From a level to a model of it, given a rank and how to run; None where that would take too long."""
+"""Maps a level, a rank and a `Run` to a model of the level, or to None where that would take too long."""
 
 SHORT_INDICES = 1000
-"""Size of a mode, or of all others together, up to which singular vectors are soon found."""
+"""Size of a mode, or of all others together, up to which singular vectors are cheap."""
 
 SMALL_CORE_ENTRIES = 1 << 14
 """Entries of a core up to which a random start is tried beside others."""
 
-FAIR = 0.5
-"""Share of the information from which blocks of neighbours are a start as good as others."""
+MIN_NEIGHBOUR_SHARE = 0.5
+"""Minimum share of the information that blocks of neighbours must keep to be used as a start."""
 
 SMALL_ENTRIES = 1 << 16
-"""Entries up to which the blocks are searched for with as much care as for a model of their own."""
+"""Largest tensor, in entries, for which a start from LTR uses the full search for blocks."""
 
 CHEAP_LOGS = 2_000_000
-"""Logarithms up to which indices are moved one by one for blocks that are only a start."""
+"""Maximum cost, in logarithms, of moving indices one by one in the short search for a start."""
 
 
 def from_ltr(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
-    """Project the tensor under blocks: of a full search if it is small, else of neighbours, or of a short search.
+    """Start from an LTR model.
 
-    A short search is made where neighbours are too different to be a start.
+    The blocks of a small tensor come from a full search. Those of a larger tensor are runs of neighbours, or come from
+    a short search if neighbours are too different.
     """
     data, blocks = level.data, Partition.uniform(level.data.shape, rank)
     source, run = data.source, _run_for(data, run)
     if data.size <= SMALL_ENTRIES:
         return from_clusters(level, rank, run)
     core, factors = _project(data, source, blocks, run)
-    if kept_in(core) >= FAIR * level.kept:
+    if information_in(core) >= MIN_NEIGHBOUR_SHARE * level.kept:
         return core, factors
     blocks, _ = Search(source, run).descend(blocks, [Clusters(CHEAP_LOGS)] * len(rank), 1)
     return _project(data, source, blocks, run)
 
 
 def from_clusters(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
-    """Project the tensor under blocks of a full search, as LTR does."""
+    """Start from an LTR model with the clusters of a full search."""
     data, run = level.data, _run_for(level.data, run)
     blocks = Partition.uniform(data.shape, rank)
     blocks = Search(data.source, run).best(blocks, [Clusters()] * len(rank), run.generator())
@@ -103,7 +104,7 @@ def from_singular_vectors_if_cheap(level: Level, rank: tuple[int, ...], run: obj
 
 
 def from_random(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
-    """Draw every number from 0 to 1, and give the model the total of the tensor."""
+    """Draw every parameter from 0 to 1, and scale the model to the total of the tensor."""
     data, rng = level.data, run.generator()
     factors = [rng.random((size, r)) for size, r in zip(data.shape, rank)]
     core = rng.random(rank)
@@ -125,7 +126,7 @@ STARTS: Mapping[str, tuple[Start, ...]] = {
     "random": (from_random,),
 }
 
-OTHERS: tuple[Start, ...] = (
+LATER_STARTS: tuple[Start, ...] = (
     from_clusters,
     from_singular_vectors_if_cheap,
     from_random_if_cheap,

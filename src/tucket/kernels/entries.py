@@ -1,4 +1,4 @@
-"""Entries of a sparse tensor, sorted so that neighbours share indices: what Tucker models need of them, in one pass."""
+"""Sorted entries of a sparse tensor, and the sums over them that Tucker models need, each in one pass."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ THREAD_ENTRIES = 1 << 14
 """Entries from which another thread is worth starting."""
 
 SAMPLE_ENTRIES = 1 << 18
-"""Entries of which the shared indices are counted, to choose the order of the modes."""
+"""Number of entries in the sample from which the order of the modes is chosen."""
 
 Weigh = Callable[[NDArray[np.float64], NDArray[np.float64]], tuple[NDArray[np.float64], Any]]
-"""From entries of a tensor and of a model, which may be overwritten, to a weight for each, and a sum over all."""
+"""Maps entries of a tensor and of a model, which may be overwritten, to a weight per entry and a sum over all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Layout:
         flat = np.cumsum([0, *(factor.size for factor in factors[:-1])]), ranks, np.cumsum([0, *widths])
         return cls(*(np.array(each, np.uint64) for each in flat))
 
-    def room(self) -> NDArray[np.float64]:
+    def workspace(self) -> NDArray[np.float64]:
         """Return zeros for the contracted cores, or for sums."""
         return np.zeros(int(self.starts[-1]))
 
@@ -94,20 +94,20 @@ class SortedEntries:
 
         factors = [factors[mode] for mode in self.order]
         layout, found = Layout.of(factors), np.empty(len(self.values))
-        room, flat = layout.room(), np.concatenate([factor.ravel() for factor in factors])
-        room[: core.size] = core.transpose(self.order).ravel()
-        model_values(self.coords, self.changes, flat, layout.offsets, layout.ranks, layout.starts, room, found)
+        workspace, flat = layout.workspace(), np.concatenate([factor.ravel() for factor in factors])
+        workspace[: core.size] = core.transpose(self.order).ravel()
+        model_values(self.coords, self.changes, flat, layout.offsets, layout.ranks, layout.starts, workspace, found)
         return found
 
     @cached_property
-    def back(self) -> list[int]:
+    def inverse_order(self) -> list[int]:
         """The place of each mode in the order."""
         return [self.order.index(mode) for mode in range(len(self.order))]
 
     def slopes(
         self, core: Matrix, factors: Sequence[Matrix], weigh: Weigh, workers: int
     ) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of the sum of weights times the model, by the core and by each factor, in one pass.
+        """Return the derivatives of the sum of weights times the model, with respect to core and factors, in one pass.
 
         Return also what `weigh` sums over all entries.
         """
@@ -118,10 +118,10 @@ class SortedEntries:
         start, extent = core.transpose(self.order), tuple(core.shape[mode] for mode in self.order)
 
         def work(share: slice) -> tuple[Matrix, Matrix, Any]:
-            room, sums, slopes, total = layout.room(), layout.room(), np.zeros(flat.size), 0.0
-            room[: core.size] = start.ravel()
+            workspace, sums, slopes, total = layout.workspace(), layout.workspace(), np.zeros(flat.size), 0.0
+            workspace[: core.size] = start.ravel()
             model = np.empty(min(PIECE_ENTRIES, share.stop - share.start))
-            places = flat, layout.offsets, layout.ranks, layout.starts, room
+            places = flat, layout.offsets, layout.ranks, layout.starts, workspace
             for piece in runs(share.stop - share.start, PIECE_ENTRIES):
                 some = slice(share.start + piece.start, share.start + piece.stop)
                 coords, changes, values = self.coords[some], self.changes[some], self.values[some]
@@ -133,16 +133,16 @@ class SortedEntries:
 
         found = [reduce(operator.iadd, each) for each in zip(*_share(work, len(self.values), workers))]
         pieces = np.split(found[1], layout.offsets[1:].astype(np.intp))
-        by_factor = [pieces[at].reshape(factors[at].shape) for at in self.back]
-        return found[0].reshape(extent).transpose(self.back), by_factor, found[2]
+        by_factor = [pieces[at].reshape(factors[at].shape) for at in self.inverse_order]
+        return found[0].reshape(extent).transpose(self.inverse_order), by_factor, found[2]
 
     def contract(
         self, matrices: Sequence[Matrix], sizes: Sequence[int], workers: int, rows: slice | None = None
     ) -> Matrix:
         """Sum over the last modes in the order, against the columns of a matrix for each, in one pass.
 
-        `sizes` are those of the first modes in the order, which stay; of the first of these only some rows, if given.
-        The result has the modes in the order.
+        `sizes` are the sizes of the first modes in the order, which are kept. `rows` selects some indices of the very
+        first mode. The result has its modes in this order.
         """
         from tucket.kernels.cpu.entries import contract
 
@@ -157,7 +157,7 @@ class SortedEntries:
             out = np.zeros(extent)
             out[tuple(coords.T)] = values
             return out
-        # modes that stay have no factors, and components of their own only in name
+        # kept modes have no factors: an empty one with a single column stands in
         factors = [*(np.empty((0, 1)) for _ in sizes), *matrices]
         layout, flat = Layout.of(factors), np.concatenate([factor.ravel() for factor in factors])
         width = math.prod(extent[kept:])
@@ -168,11 +168,11 @@ class SortedEntries:
             own = out if kept else np.zeros(width)
             contract(
                 coords[share], changes[share], values[share], flat, layout.offsets, layout.ranks, layout.starts,
-                layout.room(), kept, strides, own,
+                layout.workspace(), kept, strides, own,
             )  # fmt: skip
             return own
 
-        # threads that write to one array begin where an index of a mode that stays is new
+        # threads write to one array, so each begins where an index of the kept modes changes
         found = _share(work, len(values), workers, np.flatnonzero(changes < kept) if kept else None)
         return (out if kept else reduce(operator.iadd, found)).reshape(extent)
 
@@ -188,7 +188,7 @@ def values_at(core: Matrix, factors: Sequence[Matrix], coords: Sequence[NDArray[
 
 
 def _share(work: Callable[[slice], Any], count: int, workers: int, begins: NDArray[np.intp] | None = None) -> list[Any]:
-    """Do some work on runs of entries, one run per worker, which begin at certain entries if these are given."""
+    """Do some work on runs of entries, one run per worker; runs begin only at the entries `begins`, if given."""
     workers = min(workers, 1 + count // THREAD_ENTRIES)
     edges = np.linspace(0, count, workers + 1).astype(np.intp)
     if begins is not None:
@@ -199,9 +199,9 @@ def _share(work: Callable[[slice], Any], count: int, workers: int, begins: NDArr
 def choose_order(
     coords: Sequence[NDArray[Any]], shape: Sequence[int], ranks: Sequence[int], first: Sequence[int] = ()
 ) -> tuple[int, ...]:
-    """Return an order of the modes in which entries share many prefixes; some modes may have to be the first.
+    """Return an order of the modes in which entries share many prefixes; the modes in `first` come first.
 
-    It is found from its end: each time, the mode goes last without which the fewest prefixes are different.
+    The order is built from its end: each step puts last the mode without which the fewest distinct prefixes remain.
     """
     step = -(-len(coords[0]) // SAMPLE_ENTRIES) or 1
     sample = [indices[::step] for indices in coords]

@@ -19,7 +19,7 @@ from tucket.base.threads import ordered_map
 from tucket.kernels.measures import v_log_v
 from tucket.models.collect import read_finely
 from tucket.models.statistics import Statistics
-from tucket.projection.unfolding import kept_in
+from tucket.projection.unfolding import information_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def information_curve(
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:
     """Yield the finest point and ever coarser ones: each joins the neighbours that lose least a parameter saved."""
-    whole, kept, total = statistics.total_correlation(), kept_in(statistics.core), statistics.total
+    whole, kept, total = statistics.total_correlation(), information_in(statistics.core), statistics.total
     # it is a difference of entropies: below this, all of it is rounding
     least = 1e-13 * (math.log(max(total, 1.0)) + sum(math.log(size) + 1 for size in statistics.shape))
     core = Shrinking(statistics.core / (total or 1.0), modes)

@@ -1,13 +1,14 @@
 r"""The search for blocks that keep the most information: a descent over all modes.
 
-The divergence of a tensor P from its projection is what the blocks hide of its total correlation,
+The divergence of a tensor P from its projection is the total correlation that the blocks lose, times the total S,
 :math:`S \cdot (TC(P) - TC(G))`. With the blocks of all other modes fixed, the blocks of one mode are best where
 
 .. math:: \sum_b \Big( \sum_c \phi(G[b, c]) - \phi(g[b]) \Big), \qquad \phi(v) = v \log v
 
 is largest, with the block sums G of the mode's unfolding F (one row per index, one column for every block of the
 others) and their row sums g. For contiguous blocks that is a sum over intervals, and dynamic programming finds the
-best; for free blocks each index moves to the block with the distribution that fits its row best, which never loses.
+best. For free blocks, each index moves to the block with the distribution that best fits its row, which never loses
+information.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from tucket.kernels import kernels_for
 from tucket.kernels.algebra import unfold
 from tucket.models.statistics import Statistics
 from tucket.projection.strategies import BlockStrategy, Segments
-from tucket.projection.unfolding import Unfolding, kept_by
+from tucket.projection.unfolding import Unfolding, information_kept
 from tucket.sources.dense import Array
 from tucket.sources.reductions import Unfoldings, block_sums
 from tucket.sources.source import Source
 
 RESTARTS, CHEAP_LOGS = 8, 500_000
-"""Random starts at most, and the logarithms that one sweep of all of them may cost."""
+"""Maximum number of random starts, and maximum logarithms of one sweep of all of them."""
 
 LONG_LOGS = 1_000_000_000
-"""Logarithms of a sweep from which it is taken with less care."""
+"""Logarithms of a sweep from which `TOLERANCE` applies to contiguous blocks too."""
 
 TOLERANCE = 1e-3
-"""Share of the information kept: a sweep of free blocks, or a long one, that gains less is the last."""
+"""Minimum relative gain: the search ends when a sweep of free blocks, or a long sweep, gains less information."""
 
 DENSE_CELLS = 1 << 25
 """Cells up to which the unfolding of a sparse tensor is held dense."""
@@ -71,8 +72,8 @@ class Search:
     def best(self, start: Partition, strategies: Sequence[BlockStrategy], rng: np.random.Generator) -> Partition:
         """Return better blocks for the modes with a strategy that searches; the others stay as they are.
 
-        The best of several descents: from the start by contiguous blocks, on from there by the strategies themselves,
-        and, where a sweep is cheap, from random starts.
+        They are the best of several descents: one with contiguous blocks, one from there with the strategies
+        themselves, and, where a sweep is cheap, some from random starts.
         """
         contiguous = [Segments() if each.searches else each for each in strategies]
         free = any(each.searches and not each.contiguous for each in strategies)
@@ -96,9 +97,9 @@ class Search:
     ) -> tuple[Partition, float]:
         """Improve the blocks, sweep after sweep, until nothing is gained; return them, and the information they keep.
 
-        In memory, where a pass costs little, the modes take turns, with one pass each. Data that lie elsewhere are
-        read once per sweep, and all modes move at once. Together they may keep less than the best of them moved alone;
-        then it alone moves. So nothing is ever lost.
+        In memory, where a pass is cheap, the modes take turns, with one pass each. Data outside memory are read once
+        per sweep, and all modes change at once. If this keeps less information than the best change of a single mode,
+        only that mode changes. So the information never decreases.
         """
         modes = [
             mode
@@ -125,14 +126,14 @@ class Search:
         partition = state.partition
         unfolded = self.unfoldings(partition, turn)
         is_known = partition is state.best and state.kept > -math.inf
-        now = state.kept if is_known else kept_by(unfolded[0], partition, turn[0], partition[turn[0]])
+        now = state.kept if is_known else information_kept(unfolded[0], partition, turn[0], partition[turn[0]])
         if partition is not state.best and now < state.kept:
             state.partition = state.best
             return math.inf
         together, state.best, state.kept, gains = partition, partition, now, 0.0
         for mode, rows in zip(turn, unfolded):
             better = strategies[mode].improve(rows, partition[mode], self.run.workers)
-            then = kept_by(rows, partition, mode, better)
+            then = information_kept(rows, partition, mode, better)
             if strategies[mode].contiguous:
                 state.stale.discard(mode)  # the best contiguous blocks stay so until those of another mode change
             if then > now:
@@ -146,7 +147,7 @@ class Search:
     def unfoldings(self, partition: Partition, modes: Sequence[int]) -> list[Unfolding]:
         """Sum the tensor over the blocks of all modes but one, for each of these modes, in one pass.
 
-        The sums are shares of the whole: then no scale is too large or too small.
+        The sums are divided by the total, so that no scale of the data is too large or too small.
         """
         cells = {mode: partition[mode].size * math.prod(partition.rank) // partition[mode].rank for mode in modes}
         long = tuple(mode for mode in modes if self.source.sparse and cells[mode] > DENSE_CELLS)
@@ -180,7 +181,7 @@ class Search:
 
 @dataclass
 class _State:
-    """Where a descent is: the blocks now, the best so far and the information they keep, and modes that may gain."""
+    """State of a descent: present blocks, best blocks and the information they keep, and modes that may gain."""
 
     partition: Partition
     stale: set[int]

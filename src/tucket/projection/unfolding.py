@@ -33,7 +33,7 @@ def to_host(unfolding: Unfolding) -> Unfolding:
 
 
 def count_entries(unfolding: Unfolding) -> int:
-    """Count the entries, of a sparse unfolding those that are stored."""
+    """Count the entries; for a sparse unfolding, only the stored ones."""
     return int(unfolding.nnz) if is_sparse(unfolding) else math.prod(unfolding.shape)
 
 
@@ -52,13 +52,13 @@ def add_rows(rows: Unfolding, blocks: Blocks) -> Any:
     return sums
 
 
-def kept_by(rows: Unfolding, partition: Partition, mode: int, blocks: Blocks) -> float:
+def information_kept(rows: Unfolding, partition: Partition, mode: int, blocks: Blocks) -> float:
     """Return the information that a partition keeps with other blocks in one mode, given its unfolding."""
     others = [rank for k, rank in enumerate(partition.rank) if k != mode]
-    return kept_in(reshape(add_rows(rows, blocks), (blocks.rank, *others)))
+    return information_in(reshape(add_rows(rows, blocks), (blocks.rank, *others)))
 
 
-def kept_in(core: Any) -> float:
+def information_in(core: Any) -> float:
     """Return the total correlation of block sums, which need no check; 0 for zero sums."""
     with np.errstate(all="ignore"):
         found = float(information(core))

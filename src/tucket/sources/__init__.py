@@ -1,4 +1,4 @@
-"""What data may come from, and the reductions over it; bad data is refused here, with its place."""
+"""Sources of data and the reductions over them; errors for invalid data are raised here and name the entry."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""From what the user gave to a source, or to a clear message."""
+"""Conversion of user input to a source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tucket.sources.from_entries import from_entries
 from tucket.sources.labelled import from_xarray
 from tucket.sources.source import Source
 from tucket.sources.sparse import from_sparse
-from tucket.sources.stream import Filling, Stream, as_stream
+from tucket.sources.stream import Stream, StreamSource, as_stream
 
 
 def as_source(
@@ -28,7 +28,7 @@ def as_source(
     shape: tuple[int, ...] | None = None,
     allow_traced: bool = False,
 ) -> Source:
-    """Return what the user gave as a source, nothing of which is read yet, but a stream to learn its shape."""
+    """Return user input as a source. Nothing is read yet, except a stream of unknown shape, to learn the shape."""
     if isinstance(x, Source):
         return x
     if get_backend(x) is not NUMPY:
@@ -41,7 +41,7 @@ def as_source(
         if _is_entries(x):
             return from_entries(*x)
         if isinstance(x, Stream | Iterator):
-            return Filling(as_stream(x), shape)
+            return StreamSource(as_stream(x), shape)
     tensor = as_tensor(x, name)
     return Array(tensor) if mapping(tensor) is None else Mapped(tensor, memory=memory)
 
@@ -66,18 +66,18 @@ def as_array(x: Any, name: str = "x", allow_traced: bool = False) -> Array:
 
 
 def as_dense(x: Any, name: str = "x") -> Array | Mapped:
-    """Return what the user gave, which must be one array: in memory, on a device, or in a mapped file."""
+    """Return user input as a single array: in memory, on a device, or in a mapped file."""
     source = as_source(x, name)
     if not isinstance(source, Array | Mapped):
         raise TypeError(
             f"{name} is a {type(x).__name__}, and this needs an array in memory; "
-            f"read it as one, as with tucket.open(...).to_numpy(), or take tucket.ltr or tucket.ntd"
+            f"read it as one, as with tucket.open(...).to_numpy(), or use tucket.ltr or tucket.ntd"
         )
     return source
 
 
 def _is_entries(x: Any) -> bool:
-    """Say whether these are coords, values and shape: the last of them only ever a tuple of ints."""
+    """Say whether `x` is a tuple of coords, values and shape; the shape must be a tuple of ints."""
     return (
         isinstance(x, tuple)
         and len(x) == 3

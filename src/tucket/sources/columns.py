@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from tucket.base.checks import as_index
 
 Bins = str | int | Sequence[float]
-"""How the values of a column are joined: a length of time, a number of bins, or their edges."""
+"""How the values of a column are binned: by a length of time, a number of bins, or the edges of bins."""
 
 MAX_TIME_BINS = 100_000_000
-"""Bins of a column of times, at most: more are a mistake in the length of a bin."""
+"""Maximum bins of a column of times; more are probably a mistake in the length of a bin."""
 
 
 class Column(ABC):
@@ -53,11 +53,11 @@ class Column(ABC):
 
     @abstractmethod
     def _index(self, values: Any) -> NDArray[Any]:
-        """Return the index of each value, and a number that is no index for values that were not looked at."""
+        """Return the index of each value, or an invalid index for values that `look_at` did not see."""
 
     @abstractmethod
     def _extent(self) -> str:
-        """Say what values there were."""
+        """Describe the values that `look_at` saw, for error messages."""
 
 
 class Categories(Column):

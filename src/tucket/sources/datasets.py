@@ -198,7 +198,7 @@ def _images(paths: list[Path]) -> NDArray[np.uint8]:
     images: list[NDArray[np.uint8]] = []
     for path in paths:
         if not path.exists():
-            raise FileNotFoundError(f"there is no {path}, though there are others like it")
+            raise FileNotFoundError(f"{path} is missing, though the first file of its data set exists")
         image = read_image(path)
         shape = images[0].shape if images else image.shape
         images.append(_checked(image, shape, path, "give the original files"))

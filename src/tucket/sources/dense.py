@@ -22,7 +22,7 @@ from tucket.sources.source import Chunk, Reduction, Result, Source
 
 
 def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
-    """Return `x` as a NumPy array of real numbers with at least one mode and no empty one, not copied.
+    """Return `x` as a NumPy array of real numbers with at least one mode and no empty one, uncopied if possible.
 
     Its values are checked where they are read: see `check_values`.
     """
@@ -51,8 +51,8 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
 class Array(Source):
     """An array in memory or on a device, as the kernels of its backend read it.
 
-    `given` is the user's array, if it is read as another. The library of a traced array records what is done with it,
-    so that its values cannot be looked at.
+    `given` is the user's array, if the kernels read another form of it. The library of a traced array records all
+    operations on it, so its values cannot be read.
     """
 
     in_memory = True
@@ -86,7 +86,7 @@ class Array(Source):
     def _project_in_place(self, partition: Partition, dtype: np.dtype[Any]) -> list[Any] | None:
         """Return the core and the weights of the closed form on a GPU or of a traced array.
 
-        None where that cannot be done, or went wrong: statistics then say why.
+        Return None if that is impossible or fails; the pass for statistics then raises the error.
         """
         if self.is_traced:  # no value of it is looked at
             name = self.backend.widest(dtype).name
@@ -139,8 +139,8 @@ SMALL_BYTES = 1 << 26
 class Mapped(Source):
     """An array in a file that is mapped into memory, read in the order of the file.
 
-    The system is told to read each piece ahead while the one before it is worked on, and to forget it afterwards, so
-    that few pieces are in memory at a time.
+    The operating system reads each piece ahead while the previous one is processed, and drops it afterwards, so that
+    few pieces are in memory at a time.
     """
 
     nbytes: int
@@ -197,9 +197,9 @@ def check_values(tensor: Any, name: str = "x") -> Any:
 
 
 def explain_values(tensor: Any, name: str = "x", origin: Sequence[int] | None = None) -> ValueError:
-    """Make the error for a tensor with a negative or non-finite entry: the first one in C order, and where it is.
+    """Return the error for a tensor with a negative or non-finite entry: it names the first one in C order.
 
-    A tensor without such an entry has a total that is too large. The origin says where a part begins in the whole.
+    Without such an entry, the total is too large. `origin` is the index at which a part begins in the whole.
     """
     found = array_api.first_bad(tensor)
     if found is None:

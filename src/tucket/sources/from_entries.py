@@ -28,7 +28,7 @@ def from_entries(
     coords : sequence of array of int, or array of int of shape (n, d) or (d, n)
         For each of the d modes, the indices of the n entries, from 0 on. Entries with the same indices are added.
     values : array of shape (n,)
-        The entries: real numbers. That they are finite and not negative is checked when they are read.
+        The entries: real numbers. They must be finite and not negative, which is checked when they are read.
     shape : tuple of int
         The size of each mode.
     modes : iterable of str, optional

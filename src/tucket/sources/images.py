@@ -59,7 +59,7 @@ def _by_number(path: Path) -> list[Any]:
 
 
 class Stack:
-    """Images of the same size as one array with leading modes: a box reads only the images that it meets."""
+    """Images of the same size as one array with leading modes: a box reads only the images that it overlaps."""
 
     def __init__(self, read: Callable[[int], NDArray[Any]], lead: tuple[int, ...], like: Any) -> None:
         self.read, self.numbers = read, np.arange(math.prod(lead)).reshape(lead)

@@ -1,4 +1,4 @@
-"""Open whatever holds a tensor, files above all."""
+"""Open files, and other objects that hold a tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tucket.sources.source import Source
 
 
 def open(x: Any, *, memory: int | str | None = None, **options: Any) -> Source:  # noqa: A001
-    r"""Open a file, or anything else that holds a tensor, and read no more of it than its shape takes.
+    r"""Open a file, or anything else that holds a tensor, and read only what is needed to know its shape.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Reductions over a source: something of each chunk, put where it belongs, and added."""
+"""Reductions over a source: a result per chunk, added at the place of the chunk."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BlockSums:
 
     @property
     def distinct(self) -> bool:
-        """Sums are the same for duplicates, but their moments are not."""
+        """Whether duplicate entries must be added first: for moments they must, for sums it makes no difference."""
         return self.unit is not None
 
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Placed]:
@@ -123,7 +123,7 @@ def _zeros(box: Box, region: Box, like: Sums) -> Placed:
 
 
 def _add(room: Placed, parts: Sequence[Placed]) -> Placed:
-    """Add parts to what has room for them, in place."""
+    """Add parts to the arrays of `room`, in place."""
     moments = room.sums.moments
     for part in parts:
         with np.errstate(over="ignore"):
@@ -172,7 +172,7 @@ class Unfoldings(Reduction[list[Any]]):
 
 
 class Scalars(Reduction[NDArray[np.float64]]):
-    """A few numbers of each chunk, which add."""
+    """A few numbers per chunk, added over all chunks."""
 
     distinct = True
 

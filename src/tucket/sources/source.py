@@ -1,4 +1,4 @@
-"""A source: what a tensor is read from, chunk by chunk, as often as it is asked."""
+"""A source: a tensor that is read chunk by chunk, as often as needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Some entries of a tensor, all others of which are zero: `coords[k][e]` is the index of entry e in mode k."""
+    """Some entries of a tensor; all others are zero. `coords[k][e]` is the index of entry e in mode k."""
 
     coords: Sequence[NDArray[Any]]
     values: NDArray[Any]
@@ -49,14 +49,14 @@ Result = TypeVar("Result")
 
 
 class Reduction(Protocol[Result]):
-    """Something to find out about a tensor: a result per chunk, and how results add."""
+    """A quantity to compute from a tensor: a result per chunk, and how to add the results."""
 
     @property
     def distinct(self) -> bool:
-        """Whether no index may occur twice among the entries that are given."""
+        """Whether the indices of the given entries must be distinct."""
 
     def of(self, chunk: Chunk | Entries, workers: int) -> Result:
-        """Return the result of one chunk, found by at most so many threads."""
+        """Return the result of one chunk, computed by at most `workers` threads."""
 
     def merge(self, results: Sequence[Result]) -> Result:
         """Add the results of some chunks."""
@@ -67,7 +67,7 @@ class Reduction(Protocol[Result]):
 
 
 class Source(ABC):
-    """What a tensor is read from; made by `tucket.open`, `from_table`, `from_parquet` and `from_entries`.
+    """A tensor that is read chunk by chunk; made by `tucket.open`, `from_table`, `from_parquet` and `from_entries`.
 
     Every function that takes an array takes a source too. Use it in a `with` statement, or call `close`, to close
     its file. A source of your own derives from this class, sets `shape` and yields `chunks`.
@@ -81,7 +81,7 @@ class Source(ABC):
     backend : Backend
         The library and the device that results go to.
     in_memory : bool
-        Whether a pass over it reads nothing but memory.
+        Whether the tensor is in memory.
     sparse : bool
         Whether its chunks are entries, not boxes.
     distributed : bool
@@ -106,7 +106,7 @@ class Source(ABC):
         Parameters
         ----------
         distinct : bool
-            Whether no index may occur twice among sparse entries.
+            Whether the indices of sparse entries must be distinct.
 
         Yields
         ------
@@ -120,16 +120,16 @@ class Source(ABC):
         Parameters
         ----------
         reduction : Reduction
-            What to find out.
+            What to compute.
         run : Run
-            How many threads may work, and whom to report progress to.
+            The number of threads, and the callback for progress.
 
         Returns
         -------
         object
-            What the reduction makes of all chunks.
+            The result of the reduction over all chunks.
         """
-        # closed also when something goes wrong, so that no thread goes on reading
+        # closed after an error too, so that no thread continues to read
         with closing(self.chunks(reduction.distinct)) as chunks:
             found = ((chunk.nbytes, reduction.of(chunk, run.workers)) for chunk in chunks)
             return reduction.total(self._reported(found, run))
@@ -213,7 +213,7 @@ class Source(ABC):
         self.close()
 
     def __array__(self, *_: object, **__: object) -> NDArray[Any]:
-        raise TypeError(f"{self!r} is not turned into a dense array by itself; call its method to_numpy")
+        raise TypeError(f"{self!r} is not converted to a dense array automatically; call its method to_numpy")
 
     def __repr__(self) -> str:
         modes = self.shape if self.axes is None else dict(zip(self.axes.names, self.shape))

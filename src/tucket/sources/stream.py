@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.base.axes import find_mode
+from tucket.base.axes import Axes, find_mode
 from tucket.base.checks import as_index
 from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.sparse import Sparse
@@ -61,7 +61,7 @@ class Stream:
 
         if self._is_read and isinstance(self._slabs, Iterator):
             raise ValueError(
-                "the slabs can be read only once, and were; collect statistics of them and use these, "
+                "the slabs can be read only once, and have been read; collect statistics of them and use these, "
                 "or give a Stream of something that can be read again, such as a list"
             )
         self._is_read, first = True, None
@@ -81,20 +81,23 @@ class Stream:
                 )
             yield slab, mode
 
-    def _shape(self) -> tuple[int, ...]:
-        """Return the shape of the whole, from the shapes of all slabs."""
+    def _outline(self) -> tuple[tuple[int, ...], Axes | None, bool]:
+        """Return the shape of the whole, its axes, and whether all slabs are sparse."""
         if isinstance(self._slabs, Iterator):
             raise TypeError(
                 "x is a stream that can be read only once, and this reads it several times; "
                 "give a Stream of something that can be read again, such as a list"
             )
         shape: tuple[int, ...] = ()
+        axes, are_sparse = None, True
         for slab, mode in self:
+            axes = _joined_axes(axes, slab, mode, is_first=not shape)
+            are_sparse &= slab.sparse
             grown = shape[mode] + slab.shape[mode] if shape else slab.shape[mode]
             shape = (*slab.shape[:mode], grown, *slab.shape[mode + 1 :])
         if not shape:
             raise ValueError("the stream holds no slab; give at least one with at least one index")
-        return shape
+        return shape, axes, are_sparse
 
 
 def as_stream(slabs: Stream | Iterator[Any]) -> Stream:
@@ -107,11 +110,15 @@ def _other_sizes(shape: tuple[int, ...], mode: int) -> tuple[int, ...]:
     return shape[:mode] + shape[mode + 1 :]
 
 
-class Filling(Source):
+class StreamSource(Source):
     """A tensor of known shape, filled by slabs; its axes are known once the slabs have been read."""
 
     def __init__(self, stream: Stream, shape: tuple[int, ...] | None = None) -> None:
-        self.stream, self.shape = stream, stream._shape() if shape is None else shape
+        self.stream = stream
+        if shape is None:
+            self.shape, self.axes, self.sparse = stream._outline()
+        else:
+            self.shape = shape
 
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the chunks of the slabs at their places in the whole."""
@@ -123,7 +130,7 @@ class Filling(Source):
                     f"slab {number} has shape {slab.shape} and starts at index {start} of mode {mode}; "
                     f"it does not fit the shape {self.shape}"
                 )
-            axes = axes._append(slab.axes, mode) if axes and slab.axes else slab.axes if number == 0 else None
+            axes = _joined_axes(axes, slab, mode, is_first=number == 0)
             if isinstance(slab, Sparse):
                 yield from slab.at(mode, start, self.shape).chunks(distinct)
             else:
@@ -135,7 +142,14 @@ class Filling(Source):
                 f"the {number + 1} slabs fill {end} of the {self.shape[mode]} indices of mode {mode} of shape "
                 f"{self.shape}; give slabs that fill it"
             )
-        self.axes = axes
+        self.axes = self.axes or axes
+
+
+def _joined_axes(axes: Axes | None, slab: Source, mode: int, *, is_first: bool) -> Axes | None:
+    """Return the axes of the slabs so far, given those of the slabs before."""
+    if is_first:
+        return slab.axes
+    return axes._append(slab.axes, mode) if axes and slab.axes else None
 
 
 def _shifted(chunk: Chunk | Entries, mode: int, start: int, shape: tuple[int, ...]) -> Chunk | Entries:

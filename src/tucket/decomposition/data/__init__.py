@@ -1,6 +1,9 @@
-"""How a decomposition reads a tensor: one file per way, all under one contract, `Data`."""
+"""How a decomposition reads a tensor: one file per kind of tensor, all derived from `Data`."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +15,8 @@ from tucket.decomposition.data.dense import DenseData
 from tucket.decomposition.data.device import DeviceData
 from tucket.decomposition.data.entries import EntriesData, is_filled
 from tucket.sources.dense import SMALL_BYTES, Array
-from tucket.sources.source import Entries, Source
-from tucket.sources.sparse import Sparse
+from tucket.sources.source import Source
+from tucket.sources.sparse import Sparse, coalesce
 
 __all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "backend_of", "data_of", "load_for_passes"]
 
@@ -23,12 +26,13 @@ MANY_ENTRIES = 1 << 17
 
 
 def load_for_passes(source: Source) -> Source:
-    """Return a tensor as it is best read many times: in memory if it is small, and as entries if most are zero."""
+    """Return a tensor in the best form for many passes: in memory if small, as entries if most cells are zero."""
     if source.sparse and not source.distributed:
-        (entries,) = source.chunks(distinct=True)
-        assert isinstance(entries, Entries)
-        return Sparse(entries.coords, entries.values, entries.shape, source.axes, distinct=True)
-    if not source.in_memory and 8 * source.size <= SMALL_BYTES:
+        chunks: list[Any] = list(source.chunks(distinct=True))
+        entries = chunks[0] if len(chunks) == 1 else coalesce(chunks)
+        return Sparse(entries.coords, entries.values, source.shape, source.axes, distinct=True)
+    limit = min(SMALL_BYTES, getattr(source, "memory", math.inf) / 2)
+    if not source.in_memory and (source.nbytes or 8 * source.size) <= limit:
         source = Array(source.to_numpy(), source.axes)
     if not isinstance(source, Array) or get_backend(source.given) is not NUMPY or source.size < MANY_ENTRIES:
         return source

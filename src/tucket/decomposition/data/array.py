@@ -17,7 +17,7 @@ from tucket.sources.as_source import as_array
 from tucket.sources.dense import Array
 
 NARROW_COLUMNS, TALL_COST = 64, 200
-"""Columns up to which a product is slow, and the cost of an entry of a matrix beside a multiplication."""
+"""Number of columns below which a product is slow, and the cost of a matrix entry relative to a multiplication."""
 
 
 class ArrayData(Data):
@@ -45,9 +45,9 @@ class ArrayData(Data):
 
     @abstractmethod
     def rows(self, split: int) -> Iterator[tuple[slice, Matrix]]:
-        """Yield the entries as a matrix, a row for each index of the first modes: some rows at a time, until the next.
+        """Yield the entries as a matrix with one row per index of the first `split` modes, some rows at a time.
 
-        They come with the numbers that they have among all rows.
+        Each item is the slice of row numbers and the rows, which are valid until the next item is read.
         """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class ArrayData(Data):
         return vectors[:, : min(rank, vectors.shape[1])]
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of <R, Q> by the core and by each factor, in one pass, with weights R and the model Q.
+        """Return the derivatives of <R, Q> with respect to core and factors, in one pass, with weights R and model Q.
 
         The model is a product of two matrices: rows for the outer modes, columns for the inner.
         """
@@ -91,7 +91,7 @@ class ArrayData(Data):
 
 
 def _weight_sums(data: ArrayData, split: int, outer: Matrix, inner: Matrix, terms: Terms) -> tuple[Matrix, Matrix, Any]:
-    """Sum the weights against either matrix of a product, and the sum that `terms` returns."""
+    """Multiply the weights by both matrices of a product; also return the sum that `terms` returns."""
     table, outer_sums, inner_sums, total = reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
     for some, part in data.rows(split):
         rows = table[some, :]

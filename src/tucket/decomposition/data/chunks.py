@@ -1,6 +1,6 @@
 """A source as a decomposition reads it: every contraction is one pass, to which each chunk adds its part.
 
-Chunks may be on other machines: the factors go there, and what comes back is as small as they are.
+Chunks may be on other machines: only the factors are sent there, and only sums as small as the factors come back.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tucket.kernels.algebra import Matrix
 from tucket.sources.source import Chunk, Entries, Reduction, Source
 
 HELD_ENTRIES = 1 << 24
-"""Entries of a contraction that is held, so that fewer passes are needed."""
+"""Largest contraction, in entries, that is kept in memory to save passes."""
 
 
 class Part(NamedTuple):
@@ -33,8 +33,8 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts(Reduction[list[Part]]):
-    """What all chunks add to some arrays of given shapes; `work` finds it from the data of a chunk, and their box."""
+class PartSums(Reduction[list[Part]]):
+    """Sums over all chunks, in arrays of given shapes; `work` finds those of a chunk from its data and its box."""
 
     work: Callable[[HostData, Box], list[Part]]
     shapes: Sequence[tuple[int, ...]]
@@ -42,7 +42,7 @@ class Parts(Reduction[list[Part]]):
 
     @property
     def distinct(self) -> bool:
-        """Entries with the same index are added first: their logarithms and squares do not add."""
+        """True: entries with the same index must be added first, since logarithms and squares are not additive."""
         return True
 
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Part]:
@@ -100,7 +100,7 @@ class SourceData(HostData):
         return DenseData(tensor, self.scale, self.workers)
 
     def _sums(self, work: Any, *shapes: tuple[int, ...]) -> list[Matrix]:
-        return [part.array for part in self._source.reduce(Parts(work, shapes, self.scale), self.run)]
+        return [part.array for part in self._source.reduce(PartSums(work, shapes, self.scale), self.run)]
 
     def contract(self, matrices: Mapping[int, Matrix]) -> Matrix:
         """Sum the tensor along some modes, against the columns of a matrix for each, in one pass."""
@@ -116,14 +116,13 @@ class SourceData(HostData):
         return float(self._sums(partial(_square_sum, metric), ())[0])
 
     def singular_vectors(self, mode: int, rank: int) -> NoReturn:  # noqa: ARG002
-        """Refuse what would need all entries at once."""
+        """Raise an error, since this would need all entries at once."""
         raise ValueError(
-            f"init: singular vectors of {self._source!r} need it in memory; "
-            f"give another init, or leave multilevel as it is"
+            f"init: singular vectors of {self._source!r} need it in memory; give another init, or leave multilevel out"
         )
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of <R, Q> by the core and by each factor, with weights R and the model Q."""
+        """Return the derivatives of <R, Q> with respect to core and factors, with weights R and model Q."""
         work = partial(_slopes, core, factors, terms)
         by_core, *by_factor, total = self._sums(work, core.shape, *(factor.shape for factor in factors), ())
         return by_core, by_factor, float(total)

@@ -1,4 +1,4 @@
-"""What a decomposition asks of a tensor, wherever it lies: one file per way to read it."""
+"""The interface through which a decomposition reads a tensor of any kind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tucket.kernels.algebra import Matrix
 from tucket.sources.source import Source
 
 Work = Callable[..., tuple[Matrix, ...]]
-"""A function of data, numbers and arrays that looks at no value of an array."""
+"""A function of data, numbers and arrays; its control flow does not depend on the values of arrays."""
 
 Terms = Callable[["Data", Matrix, Matrix], tuple[Matrix, Any]]
-"""From entries of a tensor and of a model to a weight for each, and the sum of something else over all of them."""
+"""Maps entries of a tensor and of a model to a weight per entry, and to a sum over all entries."""
 
 THREAD_PRODUCTS = 1 << 16
 """Products of a sweep over rows of a factor from which another thread is worth starting."""
@@ -33,13 +33,13 @@ class Data(ABC):
     Attributes
     ----------
     backend : Backend
-        Where all is that is computed: where the tensor is, if that is a device.
+        The backend of all computed arrays: that of the tensor if it is on a device, else NumPy.
     scale : float
         The power of two that entries are multiplied by when they are read.
     workers : int
         Threads that may be used.
     is_in_memory : bool
-        Whether a pass reads nothing but memory.
+        Whether the tensor is in memory.
     """
 
     is_in_memory: bool = True
@@ -68,12 +68,12 @@ class Data(ABC):
         return self.size
 
     def place(self, array: Any) -> Matrix:
-        """Bring a small NumPy array to where the tensor is, in floats; an array that is there stays."""
+        """Move a small NumPy array to the device of the tensor, as floats; an array already there is not moved."""
         there = self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array
         return self.backend.as_float(there)
 
     def place_all(self, arrays: Sequence[NDArray[Any]]) -> list[Matrix]:
-        """Bring several small NumPy arrays of one dtype to where the tensor is."""
+        """Move several small NumPy arrays of one dtype to the device of the tensor."""
         return [self.backend.as_float(array) for array in self.backend.from_numpy_all(arrays)]
 
     @abstractmethod
@@ -113,21 +113,21 @@ class Data(ABC):
 
     @abstractmethod
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of <R, Q> by the core and by each factor, in one pass, with weights R and the model Q.
+        """Return the derivatives of <R, Q> with respect to core and factors, in one pass, with weights R and model Q.
 
-        `terms` makes the weights from entries of the tensor and of the model. They are 0 where the tensor is. Return
-        also the sum of what it returns beside them.
+        `terms` computes the weights from entries of the tensor and of the model; they are 0 where the tensor is 0.
+        Return also the sum that `terms` returns.
         """
 
     def repeated(
         self, work: Work, numbers: tuple[int, ...] = (), fixed: Sequence[Matrix] = ()
     ) -> Callable[..., Sequence[Matrix]]:
-        """Return work on this tensor, some numbers and arrays as a function of more arrays, to be called often."""
+        """Bind work to this tensor, some numbers and arrays; return a function of the other arrays, for many calls."""
         return partial(work, self, *numbers, *fixed)
 
 
 class HostData(Data):
-    """A tensor about which all is computed by NumPy and by compiled loops."""
+    """A tensor in host memory, for NumPy and compiled loops."""
 
     backend: Backend = NUMPY
 

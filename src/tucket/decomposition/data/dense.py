@@ -76,7 +76,7 @@ class DenseData(HostData, ArrayData):
         return sum(moved.each(work), start=nothing) if self.tensor.ndim > 1 else work(None, moved)
 
     def rows(self, split: int) -> Iterator[tuple[slice, Matrix]]:
-        """Yield the entries as a matrix, a row for each index of the first modes: each until the next is read."""
+        """Yield the entries as a matrix, some rows at a time; the rows are valid until the next ones are read."""
         read, first = Reader(self), 0
         width = math.prod(self.shape[split:])
         for box in slabs(self.shape[:split], max(1, PIECE_ENTRIES // width)) if split else [()]:
@@ -86,14 +86,14 @@ class DenseData(HostData, ArrayData):
 
 
 class Reader:
-    """Reads parts of a tensor as float64: as they lie if they are, else into one and the same place of memory."""
+    """Reads parts of a tensor as float64: in place if they are float64, else by a copy into one reused buffer."""
 
     def __init__(self, data: DenseData) -> None:
         self.scale, self.copies = data.scale, data.tensor.dtype != np.float64 or data.scale != 1.0
         self.memory = np.empty(0)
 
     def __call__(self, part: NDArray[Any]) -> Matrix:
-        """Return the entries, which may be there only until the next part is read."""
+        """Return the entries, which may be valid only until the next part is read."""
         if not self.copies:
             return part
         if self.memory.size < part.size:

@@ -1,4 +1,4 @@
-"""An array of another library as a decomposition reads it: where it is, slab by slab; all that is computed stays."""
+"""An array of another library as a decomposition reads it: on its device, where all results stay, slab by slab."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ SLAB_ENTRIES = 1 << 24
 """Entries that are worked on at a time."""
 
 NOTHING, NOTHING_FLOAT32 = 1e-280, 1e-28
-"""Entries of a model up to which a ratio to them could overflow, in float64 and in float32."""
+"""Model entries up to this size count as zero, since division by them could overflow: in float64, in float32."""
 
 RECORDED_ENTRIES = 1 << 22
-"""Entries up to which a tensor is copied for what is recorded: starting kernels takes longer than to copy it."""
+"""Largest tensor, in entries, that is copied for a recording: launching the kernels takes longer than the copy."""
 
 ROW_STEPS = 15
-"""Steps for the rows of a factor where no compiled loop can take them entry after entry."""
+"""Gradient steps for the rows of a factor where no kernel for coordinate descent is available."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceData(ArrayData):
-    """An array of any library, where it is; computed with in the widest floats there."""
+    """An array of any library, on its device; computations use the widest floats of the device."""
 
     tensor: Any
     backend: Backend
@@ -92,9 +92,9 @@ class DeviceData(ArrayData):
     def repeated(
         self, work: Work, numbers: tuple[int, ...] = (), fixed: Sequence[Matrix] = ()
     ) -> Callable[..., Sequence[Matrix]]:
-        """Return work on this tensor, with some numbers and arrays, as a function of more arrays, to be called often.
+        """Bind work to this tensor, some numbers and arrays; return a function of the other arrays, for many calls.
 
-        On a GPU it is recorded; for a small tensor so that it can be played back with others like it.
+        On a GPU the work is recorded. The recording for a small tensor is replayed for later tensors like it.
         """
         if self.backend.kernels != "cuda":
             return partial(work, self, *numbers, *fixed)
@@ -106,7 +106,7 @@ class DeviceData(ArrayData):
         return lambda *arrays: recording_of(_on_another, known, self.tensor, *fixed, *arrays)
 
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, Matrix]:
-        """Divide entries by those of a model; 0 where it has no mass to speak of."""
+        """Divide entries by those of a model; 0 where the model is negligible."""
         xp = self.backend.xp
         least = least_of(model.dtype)
         is_used = xp.astype(model > (NOTHING if least < NOTHING else NOTHING_FLOAT32), model.dtype)

@@ -20,19 +20,19 @@ from tucket.sources.source import Entries
 from tucket.sources.sparse import Sparse
 
 HELD_ENTRIES = 1 << 22
-"""Entries of a contraction that may always be held; beyond, it may have a few times as many as the tensor."""
+"""Largest contraction, in entries, that is kept in memory in any case; the limit grows with the tensor."""
 
 GRAM_SIZE = 2000
 """Size of a mode up to which singular vectors are found by the inner products of all its slices."""
 
 
-FILLED = 8
-"""Entries per non-zero one up to which it takes less time to read all than to read only these."""
+MAX_CELLS_PER_ENTRY = 8
+"""Cells per non-zero entry below which reading all cells takes less time than reading only the entries."""
 
 
 def is_filled(tensor: NDArray[Any]) -> bool:
     """Say whether a tensor has so few zeros that it is best read as a whole."""
-    return bool(FILLED * np.count_nonzero(tensor) > tensor.size)
+    return bool(MAX_CELLS_PER_ENTRY * np.count_nonzero(tensor) > tensor.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ class EntriesData(HostData):
         summed = [matrices[mode] for mode in entries.order[len(kept) :]]
         contract = partial(entries.contract, summed, sizes, self.workers)
         if most is None or most >= sizes[0]:
-            yield slice(0, sizes[0] if sizes else 0), contract().transpose(entries.back)
+            yield slice(0, sizes[0] if sizes else 0), contract().transpose(entries.inverse_order)
             return
         for rows in runs(sizes[0], most):
-            yield rows, contract(rows=rows).transpose(entries.back)
+            yield rows, contract(rows=rows).transpose(entries.inverse_order)
 
     def can_hold(self, entries: int) -> bool:
         """Say whether a contraction of so many entries is worth its memory."""
@@ -131,7 +131,7 @@ class EntriesData(HostData):
         return vectors
 
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of <R, Q> by the core and by each factor, in one pass, with weights R and the model Q.
+        """Return the derivatives of <R, Q> with respect to core and factors, in one pass, with weights R and model Q.
 
         Only the entries are read, since the weights of all others are 0.
         """

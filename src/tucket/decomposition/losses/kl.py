@@ -1,9 +1,9 @@
 r"""Kullback-Leibler divergence: expectation-maximisation of all parts of the model at once, in one pass over the data.
 
 With columns of the factors that sum to 1, a Tucker model is a mixture: the core is the mass of each combination of
-components, and a column says where a component of a mode puts its mass. With the ratios R = P / Q, each part is
-multiplied by the derivative of :math:`\langle R, Q \rangle` there, and the columns are made to sum to 1 again. This
-never raises the divergence, and keeps the total.
+components, and a column is the distribution of a component over the indices of its mode. With the ratios R = P / Q, a
+step multiplies each part by the derivative of :math:`\langle R, Q \rangle` with respect to it, and normalises the
+columns to sum 1 again. This never raises the divergence, and keeps the total.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tucket.kernels.algebra import (
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
-FLOOR, SOFT = 1e-3, 0.3
-"""Shares of the rank-1 model that every component is mixed with at the start, so that no zero is locked: usually, and
-to leave a start that has many zeros sooner."""
+START_MIX, SOFT_MIX = 1e-3, 0.3
+"""Shares of the rank-1 model that are mixed into every component at the start, because a zero would stay zero: the
+usual share, and a larger one for starts with many zeros."""
 
-PAIRS = 4
-"""Steps that are remembered, with the change of the derivative along each."""
+LBFGS_MEMORY = 4
+"""Number of past steps that L-BFGS remembers."""
 
 SHRINK, GROW, DYING = 0.6, 1.5, 0.7
-"""Factors by which the root of an entry changes at most when a step goes beyond that of expectation-maximisation; and
-the factor of an entry itself below which that step is taken as it is."""
+"""Limits of the factor by which an accelerated step changes the square root of an entry. An entry that plain
+expectation-maximisation would multiply by less than the third number takes the plain step."""
 
 
 class KullbackLeibler(Loss):
@@ -58,7 +58,7 @@ class KullbackLeibler(Loss):
         return Divergence(level.data, pyramid.total, level.measures, pyramid.fixed)
 
     def offset(self, level: Level, pyramid: Pyramid) -> float:
-        """Return what the blocks hide of the information, by Pythagoras."""
+        """Return the divergence due to the blocks, by the Pythagorean theorem."""
         return pyramid.total * (pyramid.information - level.kept)
 
     def value(self, distance: float, level: Level, pyramid: Pyramid) -> float:
@@ -82,11 +82,11 @@ class Divergence(Problem):
 
     def begin(self, parts: Parts) -> Parts:
         """Return a mixture of the tensor's total, with a little of the rank-1 model in every component."""
-        return self._mix(parts, FLOOR)
+        return self._mix(parts, START_MIX)
 
     def soften(self, parts: Parts) -> Parts:
         """Return a mixture of the tensor's total, with much of the rank-1 model in every component."""
-        return self._mix(parts, SOFT)
+        return self._mix(parts, SOFT_MIX)
 
     def _mix(self, parts: Parts, floor: float) -> Parts:
         core, factors = to_mixture(*parts)
@@ -105,23 +105,23 @@ class Divergence(Problem):
         return self.slopes(*parts)[2]
 
     def descend(self, parts: Parts) -> Iterator[Update]:
-        """Yield the mixture that is given and ever better ones, with their divergence, which never rises.
+        """Yield the given mixture and ever better ones, with their divergence, which never rises.
 
-        Each is further than a step of expectation-maximisation from the last one; where that was too far, the step
-        alone.
+        Each step goes further than expectation-maximisation would. If that raises the divergence, the plain step of
+        expectation-maximisation is taken instead.
         """
-        here, step, least, further = parts, parts, math.inf, Further(self.total)
+        here, step, least, further = parts, parts, math.inf, QuasiNewton(self.total)
         while True:
             better, divergence = self.improve(*here)
             if divergence > least and here is not step:
-                here, further = step, Further(self.total)
+                here, further = step, QuasiNewton(self.total)
                 continue
             least = min(least, divergence)  # a step alone may raise it, but only by a rounding error
             yield (*here, least)
             here, step = self._keep(further(here, better), better), better
 
     def _keep(self, parts: Parts, fixed: Parts) -> Parts:
-        """Return parts with those that are fixed, as they are in others."""
+        """Return parts, with the fixed ones taken from another model."""
         core = fixed[0] if self.fixed.core else parts[0]
         pairs = enumerate(zip(parts[1], fixed[1]))
         return core, [kept if mode in self.fixed.modes else found for mode, (found, kept) in pairs]
@@ -153,11 +153,11 @@ class Divergence(Problem):
             yield core, list(factors), divergence
 
 
-class Further:
-    """Goes further than steps of expectation-maximisation, by what the last ones showed of the curvature (L-BFGS).
+class QuasiNewton:
+    """Extends steps of expectation-maximisation by the curvature that the last steps showed (L-BFGS).
 
-    The coordinates are the roots of the masses that the entries of the parts stand for: in these, such a step goes
-    straight down, with a length that fits a model whose components do not overlap.
+    The coordinates are the square roots of the masses of all entries. In these, a step of expectation-maximisation is a
+    gradient step, with a length that fits components without overlap.
     """
 
     def __init__(self, total: float) -> None:
@@ -166,7 +166,7 @@ class Further:
         self.last: tuple[Matrix, Matrix] | None = None
 
     def __call__(self, here: Parts, better: Parts) -> Parts:
-        """Return a mixture beyond the better one, which a step leads to from here."""
+        """Return a mixture beyond `better`, the result of a plain step from `here`."""
         xp = get_namespace(here[0])
         weights = [xp.sum(unfold(here[0], mode), axis=1) / self.total for mode in range(here[0].ndim)]
         masses, then = (self._masses(parts, weights) for parts in (here, better))
@@ -176,7 +176,7 @@ class Further:
             change, bend = roots - self.last[0], slopes - self.last[1]
             product = inner_product(change, bend)
             if float(product) > 0:
-                self.pairs = [*self.pairs[1 - PAIRS :], (change, bend, product)]
+                self.pairs = [*self.pairs[1 - LBFGS_MEMORY :], (change, bend, product)]
         self.last = roots, slopes
         if not self.pairs:
             return better
@@ -185,7 +185,7 @@ class Further:
         return self._parts(found, here)
 
     def _direction(self, slopes: Matrix) -> Matrix:
-        """Multiply by the inverse of the second derivatives, as far as they are known."""
+        """Multiply the slopes by the approximate inverse Hessian: the two-loop recursion of L-BFGS."""
         shares, direction = [], slopes
         for change, bend, product in reversed(self.pairs):
             shares.append(inner_product(change, direction) / product)
@@ -214,9 +214,9 @@ class Further:
 
 
 def _improve(data: Data, *given: Any) -> tuple[Matrix, ...]:
-    """Return a better mixture, and the divergence from the one that is given, with the total added to it.
+    """Return a better mixture, and the divergence of the given one plus the total.
 
-    Given are what is fixed, as `Fixed.flags` has it, the core and the factors.
+    `given` holds the flags of `Fixed.flags`, the core and the factors.
     """
     count = len(data.shape)
     (is_core_fixed, *are_fixed), (core, *factors) = given[: count + 1], given[count + 1 :]
@@ -241,7 +241,7 @@ def _scaled(core: Matrix, like: Matrix, modes: Sequence[int]) -> Matrix:
 
 
 def _slopes(data: Data, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix], Matrix]:
-    """Return the derivative of <R, Q> by the core and by each factor, and the divergence with the total added to it."""
+    """Return the derivatives of <R, Q> with respect to the core and each factor, and the divergence plus the total."""
     by_core, by_factor, logs = data.slopes(core, factors, _ratios)
     xp = get_namespace(core)
     mass = multiply_all(core, {mode: xp.sum(factor, axis=0)[:, None] for mode, factor in enumerate(factors)})

@@ -1,4 +1,4 @@
-"""What every loss can do: one file per loss, all under one contract."""
+"""The interface of a loss: `Loss`, and its `Problem` on one level."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Update = tuple[Matrix, list[Matrix], float]
 
 @dataclass(frozen=True)
 class Fixed:
-    """What stays as it is given: the factors of some modes, and the core up to the scales of the other factors."""
+    """Parts of a model that stay fixed: the factors of some modes, and the core up to the scale of other factors."""
 
     modes: frozenset[int] = frozenset()
     core: bool = False
@@ -40,11 +40,11 @@ class Problem(ABC):
         return parts
 
     def soften(self, parts: Parts) -> Parts:
-        """Return a model less sure of itself, which more directions lead down from, or the same model."""
+        """Return a model with small entries raised, which has more directions of descent, or the same model."""
         return parts
 
     def end(self, parts: Parts) -> Parts:
-        """Return a model that was yielded as it is passed on to other levels."""
+        """Convert a model that `descend` yielded to the form that other levels use."""
         return parts
 
     @abstractmethod
@@ -56,23 +56,23 @@ class Problem(ABC):
         """Yield ever better models, without end; the distance never rises."""
 
     def published(self, parts: Parts) -> Iterator[Update]:  # noqa: ARG002
-        """Yield models by the published updates, from a model that has not begun."""
+        """Yield models by the published updates, from a model that was not passed through `begin`."""
         raise ValueError(f"preset: there are no published updates for {type(self).__name__}; leave preset out")
 
 
 class Loss(ABC):
-    """What a decomposition lowers.
+    """A loss that a decomposition minimises.
 
     Attributes
     ----------
     name : str
         What users call it.
     by_mass : bool
-        How the indices of a block share what a model puts on the block: by their mass, or all alike.
+        Whether the sum of a block is spread over its indices in proportion to their mass, or evenly.
     has_levels : bool
         Whether the loss of the whole tensor is known from the distance on a coarser level.
     is_prepared : bool
-        Whether least squares, in the metric of the measure, come first: on every level, and to compare starts.
+        Whether least squares, in the metric of the measure, may come first, if they help.
     """
 
     name: ClassVar[str]
@@ -93,7 +93,7 @@ class Loss(ABC):
         """Return the loss of the whole tensor, given the distance on a level."""
 
     def unit(self, pyramid: Pyramid) -> float:  # noqa: ARG002
-        """Return the size of the loss that counts as 1: absolute tolerances are shares of it."""
+        """Return the scale of the loss, by which absolute tolerances are multiplied."""
         return 1.0
 
 

@@ -5,7 +5,7 @@ With the tensor X, the factors A and the core G, what is lowered is
 .. math:: \lVert X - G \times_k A_k \rVert^2
           = \lVert X \rVert^2 - 2 \langle X \times_k A_k^T, G \rangle + \langle G, G \times_k A_k^T A_k \rangle
 
-Besides the contraction of X with the factors, all of it is as small as the model.
+Only the contraction of X with the factors reads the tensor; all other terms are as small as the model.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
 
 ROW_SWEEPS, FEW_ROW_SWEEPS, ROW_TOLERANCE = 30, 3, 1e-6
-"""Sweeps over a row of a factor at most, and the change of its squares that ends them; and if they take long."""
+"""Maximum sweeps over a row of a factor, usually and where they are slow, and the relative change that ends them."""
 
 ROW_PRODUCTS = 100
-"""Products per entry of the tensor up to which the sweeps over the rows of a factor are soon done."""
+"""Maximum cost of the sweeps over the rows of a factor, in products per entry of the tensor."""
 
 FIRST_STEPS, CORE_STEPS = 1, 5
 """Steps of the core after each factor: only one in the first sweep, when the factors are still far off."""
 
 PACE, FASTER, SLOWER = 0.5, 1.05, 1.5
-"""Share of the last change that is added to it in advance, how it grows, and how it falls when that was too much."""
+"""Extrapolation: share of the last change that is added, its growth after a success, its decay after a failure."""
 
 
 class SquaredError(Loss):
@@ -73,8 +73,8 @@ class SquaredError(Loss):
 class LeastSquares(Problem):
     """The squared distance of Tucker models from a tensor, in a metric: a weight for every index of every mode.
 
-    A difference counts times the weights at its indices. Models are lowered with their factors in the metric: each
-    row is multiplied by its weight, and in the end by what undoes it, the root.
+    Each difference is multiplied by the weights at its indices. `begin` multiplies each row of the factors by its
+    weight, and `end` undoes this with the roots.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class LeastSquares(Problem):
     def descend(self, parts: Parts) -> Iterator[Update]:
         """Yield ever better models, and their squared distance, which never rises.
 
-        Each sweep starts a little further along the way of the last one; where that was too far, the next starts
-        where the last one ended.
+        Each sweep starts from an extrapolation of the last one. If that fails, the next sweep starts from the best
+        model.
         """
         best = start = self._update(self._first_sweep(parts[0], *parts[1]))
         yield best
@@ -164,9 +164,9 @@ def _contract_to(
 
 
 def _sweep(data: Data, steps: int, *given: Any) -> tuple[Matrix, ...]:
-    """Improve every factor once, and the core with each; return them, and what `_State` has of their distance.
+    """Improve every factor once, and the core after each; return them, and the objective of `_State`.
 
-    Given are what is fixed, as `Fixed.flags` has it, the metric, the core and the factors.
+    `given` holds the flags of `Fixed.flags`, the metric, the core and the factors.
     """
     count = len(data.shape)
     flags, metric, core, factors = given[: count + 1], given[count + 1 :][:count], given[-count - 1], given[-count:]
@@ -182,7 +182,7 @@ def _sweep(data: Data, steps: int, *given: Any) -> tuple[Matrix, ...]:
 
 
 def _groups(data: Data, modes: list[int], rank: Sequence[int], shrink: Sequence[float]) -> Iterator[list[int]]:
-    """Split the modes into groups, for each of which the tensor is contracted with all others: if possible, two."""
+    """Split the modes into groups, if possible two; one contraction with all other modes serves a group."""
     for some, _ in halves(modes, shrink):
         sizes = [data.shape[mode] if mode in some else r for mode, r in enumerate(rank)]
         if len(some) == 1 or data.can_hold(math.prod(sizes)):
@@ -193,9 +193,9 @@ def _groups(data: Data, modes: list[int], rank: Sequence[int], shrink: Sequence[
 
 @dataclass(slots=True)
 class _State:
-    """A model on its way, the Gram matrices of its factors and their bounds, and half of its squared distance.
+    """A model during a sweep, with the Gram matrices of its factors and bounds of their eigenvalues.
 
-    That is less the half of the tensor's norm.
+    `objective` is half of the squared distance, minus half of the squared norm of the tensor.
     """
 
     core: Matrix
@@ -209,7 +209,7 @@ class _State:
 
     @property
     def shrink(self) -> list[float]:
-        """How many indices of each mode there are for a component."""
+        """Number of indices per component of each mode."""
         return [factor.shape[0] / factor.shape[1] for factor in self.factors]
 
     def improve(self, part: Matrix, modes: Sequence[int]) -> None:

@@ -85,7 +85,7 @@ class NtdOptions:
     budget: Annotated[float | None, Option(help="ntd: seconds after which to stop.")] = None
     n_iter_max: Annotated[int | None, Option(help="ntd: maximum iterations per level; default: 1000.")] = None
     tol: Annotated[
-        float | None, Option(help="ntd: stop when an iteration gains less than this share; default: 1e-4.")
+        float | None, Option(help="ntd: stop when ten iterations together gain less than this share; default: 1e-4.")
     ] = None
 
     def fit(self, source: Any, rank: str | None, run: RunOptions) -> tuple[Any, dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 Row e of `coords` has the indices of entry e, with the modes in the order by which entries are sorted, and changes[e] is
 the first mode in which it differs from the entry before. The entries are the leaves of a tree whose nodes are the
-prefixes that they share. What is known at a node is found once for all entries below it:
+prefixes that they share. Values at a node are computed once for all entries below it:
 
-- `room[starts[k]:]` holds the core, contracted with the rows of the first k modes at the present node;
-- `sums[starts[k]:]` holds a sum over the entries below it of something times their rows of the modes from k on.
+- `workspace[starts[k]:]` holds the core, contracted with the rows of the first k modes at the present node;
+- `sums[starts[k]:]` holds the sum over the entries below it of a weight times their rows of the modes from k on.
 
 Row i of the factor of mode k begins at `factors[offsets[k] + i * ranks[k]]`.
 """
@@ -20,42 +20,42 @@ from tucket.kernels.cpu.loops import summing
 
 
 @summing
-def open_nodes(coords, e, first, last, factors, offsets, ranks, starts, room):
+def open_nodes(coords, e, first, last, factors, offsets, ranks, starts, workspace):
     """Contract the core with the rows of some modes at an entry."""
     for k in range(first, last):
         row, width = offsets[k] + np.uint64(coords[e, k]) * ranks[k], starts[k + 2] - starts[k + 1]
         at, into = starts[k], starts[k + 1]
         for j in range(width):
-            room[into + j] = factors[row] * room[at + j]
+            workspace[into + j] = factors[row] * workspace[at + j]
         for i in range(np.uint64(1), ranks[k]):
             at += width
             factor = factors[row + i]
             for j in range(width):
-                room[into + j] += factor * room[at + j]
+                workspace[into + j] += factor * workspace[at + j]
 
 
 @summing
-def model_values(coords, changes, factors, offsets, ranks, starts, room, out):
+def model_values(coords, changes, factors, offsets, ranks, starts, workspace, out):
     """Write the value of the model at each entry."""
     last = coords.shape[1] - 1
     at, rank = starts[last], ranks[last]
     for e in range(len(coords)):
-        open_nodes(coords, e, np.int64(changes[e]) if e else 0, last, factors, offsets, ranks, starts, room)
+        open_nodes(coords, e, np.int64(changes[e]) if e else 0, last, factors, offsets, ranks, starts, workspace)
         row, total = offsets[last] + np.uint64(coords[e, last]) * rank, 0.0
         for i in range(rank):
-            total += factors[row + i] * room[at + i]
+            total += factors[row + i] * workspace[at + i]
         out[e] = total
 
 
 @summing
-def add_slopes(coords, changes, weights, factors, offsets, ranks, starts, room, sums, slopes):
+def add_slopes(coords, changes, weights, factors, offsets, ranks, starts, workspace, sums, slopes):
     """Add the derivatives of the sum of weights times the model: by the core to `sums`, by the factors to `slopes`."""
     last, count = coords.shape[1] - 1, len(coords)
     for e in range(count):
-        open_nodes(coords, e, np.int64(changes[e]) if e else 0, last, factors, offsets, ranks, starts, room)
+        open_nodes(coords, e, np.int64(changes[e]) if e else 0, last, factors, offsets, ranks, starts, workspace)
         row, at, weight = offsets[last] + np.uint64(coords[e, last]) * ranks[last], starts[last], weights[e]
         for i in range(ranks[last]):
-            slopes[row + i] += weight * room[at + i]
+            slopes[row + i] += weight * workspace[at + i]
             sums[at + i] += weight * factors[row + i]
         until = np.int64(changes[e + 1]) if e + 1 < count else 0
         for k in range(last - 1, until - 1, -1):
@@ -64,7 +64,7 @@ def add_slopes(coords, changes, weights, factors, offsets, ranks, starts, room, 
             for i in range(ranks[k]):
                 factor, total = factors[row + i], 0.0
                 for j in range(width):
-                    total += room[at + j] * sums[below + j]
+                    total += workspace[at + j] * sums[below + j]
                     sums[at + j] += factor * sums[below + j]
                 slopes[row + i] += total
                 at += width

@@ -18,7 +18,7 @@ SHORT_COLUMNS = 64
 """Minimum columns of a row, where possible: shorter rows cost more in overhead."""
 
 SCATTERED_SHARE = 0.25
-"""Share of adjacent labels that differ above which rows are sorted by label instead of read in the order of memory."""
+"""If more than this share of adjacent labels differ, rows are sorted by label, not read in the order of memory."""
 
 
 class Rows(NamedTuple):

@@ -18,10 +18,10 @@ LONG_LOGS = 1_000_000_000
 """Logarithms from which all indices are moved only once."""
 
 ROUNDS = 5
-"""Times that all indices are moved at most, before those of another mode are."""
+"""Maximum number of times that all indices of a mode are moved before the next mode."""
 
 FORBIDDEN, FORBIDDEN_FLOAT32 = -1e300, -1e30
-"""A logarithm below all others that is still 0 when it is multiplied by no mass, in float64 and in float32."""
+"""Stands for log 0: below all logarithms, but finite, so that 0 times it is 0; in float64 and in float32."""
 
 CHUNK_SCORES = 1 << 22
 """Scores of indices against blocks that are held at a time."""
@@ -74,7 +74,7 @@ def _move_all(unfolding: Unfolding, labels: NDArray[np.intp], rank: int) -> NDAr
     core = add_rows(unfolding, Blocks.from_labels(labels))
     xp = get_backend(core).xp
     mass = xp.sum(core, axis=1, keepdims=True)
-    # a block without mass in a column is no choice for a row that has some there
+    # a row with mass in a column cannot move to a block without mass there
     never = FORBIDDEN if core.dtype == xp.float64 else FORBIDDEN_FLOAT32
     logs = xp.where(core > 0, _log(xp, core) - _log(xp, mass), never)
     moved, fits = np.empty_like(labels), np.empty(len(labels))
@@ -106,7 +106,7 @@ def _fits(unfolding: Unfolding, logs: Any, labels: NDArray[np.intp]) -> tuple[ND
 
 
 def _refill(unfolding: Unfolding, labels: NDArray[np.intp], fits: NDArray[np.float64], rank: int) -> NDArray[np.intp]:
-    """Give each empty block the index that its own block describes worst, among those not alone in theirs."""
+    """Give each empty block the index that fits its own block worst, among indices not alone in their blocks."""
     members = np.bincount(labels, minlength=rank)
     if members.all():
         return labels

@@ -21,10 +21,10 @@ THREAD_LOGS = 1_000_000
 """Logarithms from which another thread is worth starting."""
 
 SKETCH_INDICES = 512
-"""Longest mode for which all intervals are scored; a longer one is seen through so many uniform blocks."""
+"""Longest mode for which all intervals are scored; a longer one is first reduced to this many uniform blocks."""
 
 DENSE_CELLS = 1 << 25
-"""Cells up to which a sparse unfolding is seen as a dense one."""
+"""Maximum cells of the dense array that a sparse unfolding is reduced to."""
 
 
 class Segments(BlockStrategy):
@@ -34,15 +34,15 @@ class Segments(BlockStrategy):
     needs_rng: ClassVar[bool] = True
 
     def improve(self, unfolding: Unfolding, blocks: Blocks, workers: int) -> Blocks:
-        """Return as many contiguous blocks, of largest score with those of the other modes fixed.
+        """Return the same number of contiguous blocks, with the largest score for fixed blocks of the other modes.
 
-        They are exactly the best for modes of moderate size. For other modes the score is first approximated by the
-        chi-square statistic, of a sketch if need be, and then every start is moved at full resolution.
+        For modes of moderate size they are exactly the best. For longer modes the score is first approximated by the
+        chi-square statistic, on a sketch if necessary; then every block start is refined at full resolution.
         """
         from tucket.kernels.cpu import scores
 
         size, rank = unfolding.shape[0], blocks.rank
-        if is_sparse(unfolding):  # seen through as many uniform blocks as can be held dense
+        if is_sparse(unfolding):  # reduce it to as many uniform blocks as fit in a dense array
             grid = Blocks.uniform(size, min(size, max(rank, DENSE_CELLS // unfolding.shape[1])))
             return grid._compose(self.improve(add_rows(unfolding, grid), Blocks.uniform(grid.rank, rank), workers))
         if unfolding.dtype != get_backend(unfolding).xp.float64:  # differences of running sums need all digits
@@ -63,7 +63,7 @@ class Segments(BlockStrategy):
 
 
 def _running_sums(rows: Any) -> Any:
-    """Return the sums of the rows before each, and of all."""
+    """Return the cumulative sums of the rows, from 0 to the sum of all."""
     backend = get_backend(rows)
     if backend is not NUMPY:
         return backend.xp.cumulative_sum(rows, axis=0, include_initial=True)
