@@ -155,9 +155,15 @@ def uber5() -> Iterator[Row | None]:
     if entries:
         yield from fits(entries, rank, (2.0, 5.0, None))
         yield {"peak_mb": peak()}
-        yield beside_dense(entries, rank)
         yield pyttb(entries, 50)
         yield tensorly(entries, rank)
+
+
+def iteration() -> Iterator[Row | None]:
+    """Compare an iteration with one of the dense tensor."""
+    entries = read("uber5.npz")
+    if entries:
+        yield beside_dense(entries, (10, 10, 5, 10, 10))
 
 
 def movielens() -> Iterator[Row | None]:
@@ -168,6 +174,13 @@ def movielens() -> Iterator[Row | None]:
         yield pyttb(entries, 10)
 
 
+def movielens_10() -> Iterator[Row | None]:
+    """Measure ratings with as many components in every mode as a CP model of ten has."""
+    entries = read("movielens_small.npz")
+    if entries:
+        yield from fits(entries, (10, 10, 10), (None,))
+
+
 def large() -> Iterator[Row | None]:
     """Measure ten million events."""
     entries, rank = planted(10**7, (10**6, 10**6, 10**3), 20), (20, 20, 10)
@@ -176,7 +189,13 @@ def large() -> Iterator[Row | None]:
     yield per_iteration(entries, rank, "ls")
 
 
-CASES: dict[str, Callable[[], Iterator[Row | None]]] = {"uber5": uber5, "movielens": movielens, "large": large}
+CASES: dict[str, Callable[[], Iterator[Row | None]]] = {
+    "uber5": uber5,
+    "iteration": iteration,
+    "movielens": movielens,
+    "movielens, 10": movielens_10,
+    "large": large,
+}
 
 
 def main() -> None:

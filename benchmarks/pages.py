@@ -60,7 +60,7 @@ def ends(result: Result) -> str:
     lines = [
         f"{_machine(result)}:",
         "",
-        "| tensor, rank | loss | `ntd` | best of ten long runs | over it | `ltr` | TensorLy HALS |",
+        "| tensor, rank | loss | `ntd` | best of ten long runs | ratio | `ltr` | TensorLy HALS |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, case in result["cases"].items():
@@ -69,21 +69,25 @@ def ends(result: Result) -> str:
             best, default = min(row["long"]["losses"]), row["default"]
             lines.append(
                 f"| {name} {tuple(case['shape'])}, {tuple(case['rank'])} | {label} "
-                f"| {_timed(default)} | {best:.4f} in {sum(row['long']['seconds']):.0f} s "
+                f"| {_timed(default)} | {best:.4g} in {sum(row['long']['seconds']):.0f} s "
                 f"| {default['loss'] / best:.3f} | {_timed(row['ltr'])} | {_timed(row['hals'])} |"
             )
     return "\n".join(lines)
 
 
 def _timed(row: Result) -> str:
-    loss = "infinite" if row["loss"] is None else f"{row['loss']:.4f}"
+    loss = "infinite" if row["loss"] is None else f"{row['loss']:.4g}"
     return f"{loss} in {row['seconds']:.2f} s"
 
 
 def sparse(result: Result) -> str:
     """Return the table of sparse tensors, decomposed by their entries."""
-    names = {"uber5": "uber5", "movielens": "MovieLens"}
-    lines = [f"{_machine(result)}:", "", "| tensor | method | KL / sum | seconds |", "|---|---|---|---|"]
+    names = {
+        "uber5": "uber5, (10, 10, 5, 10, 10)",
+        "movielens": "MovieLens, (10, 10, 5)",
+        "movielens, 10": "MovieLens, (10, 10, 10)",
+    }
+    lines = [f"{_machine(result)}:", "", "| tensor, rank | method | KL / sum | seconds |", "|---|---|---|---|"]
     for case, name in names.items():
         for row in result[case]:
             if "kl" in row:

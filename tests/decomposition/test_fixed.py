@@ -75,7 +75,7 @@ def test_mistakes() -> None:
 
 def test_a_fixed_factor_keeps_what_it_has_where_the_tensor_has_nothing() -> None:
     x = np.array([[1.0, 1], [0, 0]])
-    given = tk.Tucker([[1.0, 0], [0, 1]], [np.full((2, 2), 0.5), np.eye(2)])
+    given = tk.Tucker(np.eye(2), [np.full((2, 2), 0.5), np.eye(2)])
     fit = tk.ntd(x, init=given, fixed=0)
     np.testing.assert_allclose(fit.factors[0], given.factors[0])
     assert fit.loss == pytest.approx(fit.kl(x))

@@ -194,7 +194,8 @@ def descend(
     else:
         clusters = [partial(from_clusters, pyramid.levels[0], rank, run)] if is_free else []
         first = _choose_start(descent, pyramid, begin, clusters, is_given)
-        _go_down(descent, pyramid, first, FIRST_PATIENCE if is_free else descent.patience)
+        if descent.best is None or not descent.is_late:
+            _go_down(descent, pyramid, first, FIRST_PATIENCE if is_free else descent.patience)
         if is_free and not descent.is_late:
             _explore(descent, pyramid, first, rank, run)
     (core, factors), level = descent.found
@@ -264,6 +265,9 @@ def _choose_start(
     tried = []
     if is_prepared:
         before = _offer(descent, pyramid, problem.begin(parts))
+        if not descent.run.allows():
+            descent.stopped = "budget"
+            return Candidate(parts)
         tried = [_try(descent, pyramid, Candidate(parts, is_prepared=True))]
         is_prepared = tried[0][1] < before
         others = others if is_prepared else [*clusters, *others]
