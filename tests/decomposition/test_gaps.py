@@ -107,7 +107,7 @@ def test_ratings_are_never_made_dense() -> None:
     x = scipy.sparse.coo_array((rng.integers(1, 6, coords.shape[1]), tuple(coords)), shape=(5000, 100_000))
     fit = tk.ntd(x, 2, observed="stored", init="random", n_iter_max=5)
     assert fit.loss < fit.trace[0].loss
-    assert fit.predict(coords).shape == (coords.shape[1],)
+    assert fit.predict(list(coords)).shape == (coords.shape[1],)
 
 
 @pytest.mark.parametrize(
