@@ -179,7 +179,7 @@ def test_ntd_of_odd_tensors(make: Make, monkeypatch: pytest.MonkeyPatch) -> None
         tk.ntd(make(np.array([[1, 2, 3], [4, 5, -1]], np.float32)), 2)
     monkeypatch.setattr("tucket.decomposition.levels.DEVICE_COARSEST_CELLS", 20)
     monkeypatch.setattr("tucket.decomposition.levels.COARSEST_CELLS", 20)
-    monkeypatch.setattr("tucket.decomposition.levels.KEPT", 0.0)
+    monkeypatch.setattr("tucket.decomposition.levels.MIN_KEPT_SHARE", 0.0)
     steps: list[Any] = []
     fit = tk.ntd(make(long), 2, n_iter_max=5, callback=steps.append)
     assert len(fit.levels) > 1

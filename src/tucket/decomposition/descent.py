@@ -24,6 +24,9 @@ TRIAL_SWEEPS = 6
 EXPLORED_ENTRIES = 1 << 27
 """Maximum number of entries read, over all iterations, to try other starts on the coarsest level."""
 
+LARGE_ENTRIES = 1 << 20
+"""Entries of a model from which least squares take much more memory than a tensor with fewer entries."""
+
 CATCH_UP_WINDOWS = 5
 """Windows of iterations within which another start must be able to catch up; otherwise it is abandoned."""
 
@@ -237,6 +240,12 @@ def _lower(
     return found, reached
 
 
+def _may_prepare(pyramid: Pyramid, parts: Parts) -> bool:
+    """Say whether least squares may lead the way: not where the model is much larger than what is read."""
+    size = sum(math.prod(part.shape) for part in (parts[0], *parts[1]))
+    return pyramid.loss.is_prepared and size <= max(LARGE_ENTRIES, pyramid.levels[0].data.entries_per_pass)
+
+
 def _prepare(
     descent: Descent, pyramid: Pyramid, depth: int, parts: Parts, patience: Patience, most: int | None = None
 ) -> Parts:
@@ -256,12 +265,13 @@ def _choose_start(
     The first start shows whether least squares help. Where most entries are zero, least squares may raise the loss;
     then the clusters of a full search are a good start.
     """
-    parts, is_prepared = starts[0](), pyramid.loss.is_prepared
+    parts = starts[0]()
+    is_prepared = _may_prepare(pyramid, parts)
     others = list(starts[1:] if len(pyramid.levels) > 1 else ())
-    if not (is_prepared or others):
-        return Candidate(parts)
     problem = pyramid.loss.problem(pyramid.levels[0], pyramid)
     soften = (lambda parts: parts) if is_given else problem.soften
+    if not (is_prepared or others):
+        return Candidate(soften(parts))
     tried = []
     if is_prepared:
         before = _offer(descent, pyramid, problem.begin(parts))
@@ -375,8 +385,10 @@ def _find_rival(descent: Descent, pyramid: Pyramid, first: Candidate, rank: tupl
     least *= 1 - MIN_RIVAL_GAIN
     for start in LATER_STARTS:
         begun = start(level, rank, run)
-        for is_prepared in (False, True) if loss.is_prepared else (False,):
+        for is_prepared in (False, True):
             if begun is None or descent.is_late or descent.n_iterations >= last:
+                break
+            if is_prepared and not _may_prepare(pyramid, begun):
                 break
             stopped = descent.stopped
             if is_prepared:

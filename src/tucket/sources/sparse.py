@@ -77,7 +77,8 @@ def coalesce(parts: Iterable[Entries]) -> Entries:
 
 def _coalesced(parts: Sequence[Entries]) -> Entries:
     shape = parts[0].shape
-    coords = [np.concatenate(each).astype(np.intp, copy=False) for each in zip(*(part.coords for part in parts))]
+    kind: Any = np.int32 if max(shape) < 2**31 else np.intp
+    coords = [np.concatenate(each).astype(kind, copy=False) for each in zip(*(part.coords for part in parts))]
     values = np.concatenate([part.values for part in parts]).astype(np.float64, copy=False)
     if not len(values):
         return Entries(coords, values, shape)

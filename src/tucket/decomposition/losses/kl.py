@@ -38,8 +38,8 @@ START_MIX, SOFT_MIX = 1e-3, 0.3
 """Shares of the rank-1 model that are mixed into every component at the start, because a zero would stay zero: the
 usual share, and a larger one for starts with many zeros."""
 
-LBFGS_MEMORY = 4
-"""Number of past steps that L-BFGS remembers."""
+LBFGS_MEMORY, LBFGS_BYTES = 4, 1 << 28
+"""Number of past steps that L-BFGS remembers, and the bytes that these may take."""
 
 SHRINK, GROW, DYING = 0.6, 1.5, 0.7
 """Limits of the factor by which an accelerated step changes the square root of an entry. An entry that plain
@@ -111,6 +111,7 @@ class Divergence(Problem):
         expectation-maximisation is taken instead.
         """
         here, step, least, further = parts, parts, math.inf, QuasiNewton(self.total)
+        del parts  # it may be large
         while True:
             better, divergence = self.improve(*here)
             if divergence > least and here is not step:
@@ -167,6 +168,9 @@ class QuasiNewton:
 
     def __call__(self, here: Parts, better: Parts) -> Parts:
         """Return a mixture beyond `better`, the result of a plain step from `here`."""
+        count = min(LBFGS_MEMORY, LBFGS_BYTES // (16 * sum(math.prod(part.shape) for part in (here[0], *here[1]))))
+        if not count:  # the steps would take more memory than the tensor
+            return better
         xp = get_namespace(here[0])
         weights = [xp.sum(unfold(here[0], mode), axis=1) / self.total for mode in range(here[0].ndim)]
         masses, then = (self._masses(parts, weights) for parts in (here, better))
@@ -176,7 +180,7 @@ class QuasiNewton:
             change, bend = roots - self.last[0], slopes - self.last[1]
             product = inner_product(change, bend)
             if float(product) > 0:
-                self.pairs = [*self.pairs[1 - LBFGS_MEMORY :], (change, bend, product)]
+                self.pairs = [*self.pairs, (change, bend, product)][-count:]
         self.last = roots, slopes
         if not self.pairs:
             return better
