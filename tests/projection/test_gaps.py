@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -244,3 +245,37 @@ def test_predictions() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             model.predict(coords)  # type: ignore[arg-type]
+
+
+def test_a_sparse_mask_is_what_it_holds() -> None:
+    x = np.outer([1.0, 2, 3], [1.0, 2, 4])
+    coords = np.nonzero(np.ones(x.shape))
+    twice = tk.from_entries(np.tile(coords, 2), np.tile([*[1] * 8, 0], 2), x.shape)  # all but the last, each twice
+    model = tk.ltr(np.where(np.arange(9).reshape(3, 3) < 8, x, 1e9), 1, observed=twice)
+    np.testing.assert_allclose(model.to_tensor(), x)
+
+
+def test_files_are_read_chunk_by_chunk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, mask = rng.poisson(3.0, (12, 10, 8)).astype(float), rng.random((12, 10, 8)) < 0.7
+    np.save(tmp_path / "x.npy", np.where(mask, x, np.nan))
+    np.save(tmp_path / "mask.npy", mask)
+    source, known = tk.open(tmp_path / "x.npy"), np.load(tmp_path / "mask.npy", mmap_mode="r")
+    expected = tk.ltr(x, (3, 2, 2), blocks="uniform", observed=mask).to_tensor()
+    for each, observed in (
+        (source, "finite"),
+        (source, known),
+        (tk.Stream([*np.where(mask, x, np.nan)[:, None]]), mask),
+    ):
+        model = tk.ltr(each, (3, 2, 2), blocks="uniform", observed=observed)
+        np.testing.assert_allclose(model.to_tensor(), expected, rtol=1e-6)
+    assert tk.ltr(source, 2, observed="finite").kl(source, observed="finite") > 0
+
+
+def test_dask_arrays_are_read_where_they_are() -> None:
+    dask = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((12, 10, 8)) < 0.7, rng.poisson(3.0, (12, 10, 8)), np.nan)
+    model = tk.ltr(dask.from_array(x, chunks=(5, 10, 4)), 2, blocks="uniform", observed="finite")
+    expected = tk.ltr(x, 2, blocks="uniform", observed="finite")
+    np.testing.assert_allclose(model.to_tensor(), expected.to_tensor(), rtol=1e-6)

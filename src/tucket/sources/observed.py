@@ -22,7 +22,7 @@ from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped
 from tucket.sources.source import Chunk, Entries, Reduction, Source
-from tucket.sources.sparse import Sparse
+from tucket.sources.sparse import Sparse, distinct_entries
 from tucket.sources.transformed import Transformed
 
 Observation = Literal["all", "finite", "stored"] | ArrayLike | Source
@@ -93,9 +93,7 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
     weights = None if exposure is None else _check_exposure(exposure, source.shape)
     mask = None if isinstance(observed, str) else _check_mask(observed, source.shape)
     if source.sparse:
-        (entries,) = source.chunks(distinct=True)
-        assert isinstance(entries, Entries)
-        return _of_entries(entries, source.axes, observed if mask is None else mask, weights)
+        return _of_entries(distinct_entries(source), source.axes, observed if mask is None else mask, weights)
     if isinstance(mask, Sparse):
         return _listed(source, mask.entries.coords, weights)
     known = _Known(None if mask is None else mask.array, weights, mask is None and observed == "finite")
@@ -158,8 +156,10 @@ def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunk
     """Return a Boolean array, or the cells that are known, as a source."""
     mask = as_source(observed, "observed")
     check_shape_match(mask, shape, "x", "observed")
-    if isinstance(mask, Sparse):
-        return mask
+    if mask.sparse:
+        coords, values, _ = distinct_entries(mask)
+        seen = values != 0
+        return _cells([indices[seen] for indices in coords], shape)
     if not isinstance(mask, Array | Mapped | Chunked) or mask.array.dtype != np.bool:
         kind = f" of {mask.array.dtype}" if hasattr(mask, "array") else ""
         raise TypeError(f"observed: got {mask!r}{kind}; give {listed(NAMES)}, or a Boolean array, True = known")

@@ -60,6 +60,12 @@ def from_sparse(x: Any, name: str) -> Sparse:
     return Sparse(list(entries.coords), entries.data, tuple(entries.shape), distinct=of_package_sparse)
 
 
+def distinct_entries(source: Source) -> Entries:
+    """Return the entries of a sparse source, with those that share an index added, all in memory."""
+    chunks: list[Any] = list(source.chunks(distinct=True))
+    return chunks[0] if len(chunks) == 1 else coalesce(chunks)
+
+
 def coalesce(parts: Iterable[Entries]) -> Entries:
     """Add entries that share an index, in float64, and return the distinct entries, all in memory."""
     done: list[Entries] = []

@@ -16,7 +16,7 @@ from tucket.decomposition.data.device import DeviceData
 from tucket.decomposition.data.entries import EntriesData, is_filled
 from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.source import Source
-from tucket.sources.sparse import Sparse, coalesce
+from tucket.sources.sparse import Sparse, distinct_entries
 
 __all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "backend_of", "data_of", "load_for_passes"]
 
@@ -28,8 +28,7 @@ MANY_ENTRIES = 1 << 17
 def load_for_passes(source: Source) -> Source:
     """Return a tensor in the best form for many passes: in memory if small, as entries if most cells are zero."""
     if source.sparse and not source.distributed:
-        chunks: list[Any] = list(source.chunks(distinct=True))
-        entries = chunks[0] if len(chunks) == 1 else coalesce(chunks)
+        entries = distinct_entries(source)
         return Sparse(entries.coords, entries.values, source.shape, source.axes, distinct=True)
     limit = min(SMALL_BYTES, getattr(source, "memory", math.inf) / 2)
     if not source.in_memory and (source.nbytes or 8 * source.size) <= limit:
