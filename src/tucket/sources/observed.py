@@ -112,9 +112,10 @@ class _Known:
 
     def _where(self, chunk: Chunk) -> NDArray[np.float64]:
         """Return the exposure of the cells of a chunk."""
-        found = np.isfinite(chunk.array) if self.is_finite else np.ones(chunk.array.shape, np.bool)
         if self.mask is not None:
             found = np.asarray(self.mask[chunk.box])
+        else:
+            found = np.isfinite(chunk.array) if self.is_finite else np.ones(chunk.array.shape, np.bool)
         return found if self.weights is None else np.where(found, self.weights[chunk.box], 0.0)
 
     def fill(self, chunk: Chunk | Entries) -> Chunk:
