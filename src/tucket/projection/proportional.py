@@ -7,8 +7,8 @@ What is lowered is the divergence of what is observed,
 With fixed blocks the logarithm of Q is linear in those of the core and of the weights, so that D is convex, and its
 least value is the only one. There the observed block sums and marginals of E Q are those of the tensor. Iterative
 proportional fitting leads there: it multiplies the core and the weights by what the sums lack. Done for all of them at
-once, a cycle is one pass over the exposure, and the cycles are accelerated (Anderson). Where that would raise D, the
-core and the weights of each mode take turns, which never does.
+once, a cycle is one pass over the exposure. Where that would raise D, the core and the weights of each mode take turns
+from then on, which never does. Either way the cycles are accelerated (Anderson).
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ TOLERANCE = 1e-10
 CYCLES, MEMORY = 500, 6
 """Cycles at most, and how many of the last ones show the way on."""
 
-WINDOW, GAIN = 5, 1e-13
+WINDOW, GAIN = 10, 1e-15
 """Cycles that end the fitting if they lower the divergence together by less than this share of the total: the best
 weights may be infinitely far where the tensor has zeros."""
+
+LONGEST = 10.0
+"""Change of a logarithm in one step, at most."""
 
 ROUNDING = 1e-14
 """Share of the total by which the divergence may rise by rounding errors."""
@@ -52,6 +55,11 @@ class Sums(NamedTuple):
 
     core: Vector
     marginals: tuple[Vector, ...]
+
+    @property
+    def parts(self) -> tuple[Vector, ...]:
+        """The core and the marginals."""
+        return self.core, *self.marginals
 
 
 class Cycle(NamedTuple):
@@ -102,7 +110,7 @@ class Fitting:
     @property
     def has_unseen(self) -> bool:
         """Whether there is a block, or an index, of which nothing is known."""
-        return not all((sums > 0).all() for sums in (self.exposure.core, *self.exposure.marginals))
+        return not all((sums > 0).all() for sums in self.exposure.parts)
 
     def nothing(self) -> BlockTucker:
         """Return the model of a tensor without mass."""
@@ -135,16 +143,11 @@ class Fitting:
         found = self._read(Transformed(self.observed.part, TimesModel(model)))
         if not self.observed.is_complement:
             return found
-        whole, pairs = (model.core, *model.marginals), zip((found.core, *found.marginals), self.exposure_parts)
+        whole, pairs = (model.core, *model.marginals), zip(found.parts, self.exposure.parts)
         core, *marginals = (
             np.where(seen > 0, np.maximum(every - hidden, 0), 0.0) for every, (hidden, seen) in zip(whole, pairs)
         )
         return Sums(core, tuple(marginals))
-
-    @property
-    def exposure_parts(self) -> tuple[Vector, ...]:
-        """The sums of the exposure, in one sequence."""
-        return self.exposure.core, *self.exposure.marginals
 
     def look(self, model: BlockTucker) -> Cycle:
         """Return a model with the sums that are expected under it."""
@@ -152,36 +155,41 @@ class Fitting:
         self.cycles += 1
         divergence = float(expected.core.sum()) - _times_log(self.sums.core, model.core)
         divergence -= sum(map(_times_log, self.sums.marginals, model.weights))
-        pairs = zip((expected.core, *expected.marginals), (self.sums.core, *self.sums.marginals))
+        pairs = zip(expected.parts, self.sums.parts)
         return Cycle(model, expected, divergence, max(float(np.abs(a - b).sum()) for a, b in pairs) / self.total)
 
     def run_from(self, model: BlockTucker) -> BlockTucker:
         """Return the best model, from another one."""
-        best, path = self.look(model), Path()
+        best, path, cycle = self.look(model), Path(), self._at_once
         lately = [math.inf] * WINDOW
         while best.gap > TOLERANCE and self.cycles < CYCLES and lately[0] - best.divergence > GAIN * self.total:
-            lately = [*lately[1:], best.divergence]
-            found = self.look(self._accelerated(path, best))
-            if found.divergence > best.divergence + ROUNDING * self.total or math.isnan(found.divergence):
-                path, found = Path(), self.look(self._in_turn(best))
-                if found.divergence >= best.divergence:
-                    break  # nothing is left to gain but rounding errors
-            best = found
+            plain = cycle(best)
+            found = self.look(self._accelerated(path, best, plain))
+            if not self._is_better(found, best) and len(path.steps) > 1:
+                found = self.look(plain)
+            if self._is_better(found, best):
+                best, lately = found, [*lately[1:], best.divergence]
+            elif cycle == self._at_once:
+                path, cycle = Path(), self._in_turn
+            else:
+                break  # nothing is left to gain but rounding errors
         return best.model
 
-    def _accelerated(self, path: Path, cycle: Cycle) -> BlockTucker:
-        """Multiply the core and the weights by what the sums lack, and go on along the way of the last cycles."""
-        now, better = cycle.model, self._fitted(cycle)
-        masses = np.concatenate([part.ravel() for part in (cycle.expected.core, *cycle.expected.marginals)])
-        then = path.further(_logs(now), _logs(better), np.sqrt(masses / self.total))
-        parts, first = [], 0
-        for part in better.parts:
-            values = np.exp(then[first : first + part.size]).reshape(part.shape)
-            parts.append(np.where(part > 0, values, 0.0))
+    def _is_better(self, found: Cycle, best: Cycle) -> bool:
+        """Say whether a model is as good as another, up to rounding errors."""
+        return found.divergence <= best.divergence + ROUNDING * self.total
+
+    def _accelerated(self, path: Path, cycle: Cycle, plain: BlockTucker) -> BlockTucker:
+        """Go on along the way of the last cycles, given where this one ends."""
+        now, masses = _logs(cycle.model), np.concatenate([part.ravel() for part in cycle.expected.parts])
+        steps = path.further(now, _logs(plain), np.sqrt(masses / self.total)) - now
+        then, parts, first = np.exp(now + np.clip(steps, -LONGEST, LONGEST)), [], 0
+        for part in plain.parts:
+            parts.append(np.where(part > 0, then[first : first + part.size].reshape(part.shape), 0.0))
             first += part.size
         return self._scaled(parts[0], parts[1:])
 
-    def _fitted(self, cycle: Cycle) -> BlockTucker:
+    def _at_once(self, cycle: Cycle) -> BlockTucker:
         """Multiply the core and the weights at once; the weights by what their blocks do not lack already."""
         model, expected = cycle.model, cycle.expected
         weights = []
