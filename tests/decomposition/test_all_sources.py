@@ -37,8 +37,7 @@ X = made()
 
 def table() -> Any:
     """The entries as a table, one row for each event."""
-    import pandas as pd
-
+    pd = pytest.importorskip("pandas")
     rows = np.repeat(np.argwhere(X), X[X > 0].astype(int), axis=0)
     return pd.DataFrame({name: rows[:, mode] for mode, name in enumerate(NAMES)})
 
@@ -69,6 +68,7 @@ def to_hdf5(folder: Path) -> Any:
 
 
 def to_tns(folder: Path) -> Any:
+    pytest.importorskip("pandas")
     lines = (f"{i + 1} {j + 1} {k + 1} {X[i, j, k]:g}" for i, j, k in np.argwhere(X))
     (folder / "x.tns").write_text("\n".join(lines))
     return tk.open(folder / "x.tns")
