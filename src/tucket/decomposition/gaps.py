@@ -20,7 +20,7 @@ from tucket.base.partition import Partition
 from tucket.base.run import Run
 from tucket.decomposition.data import Data, data_of
 from tucket.decomposition.descent import FIRST_PATIENCE, Descent
-from tucket.decomposition.losses.kl import SOFT_MIX, START_MIX, QuasiNewton
+from tucket.decomposition.losses.kl import SOFT_MIX, START_MIX, QuasiNewton, mix
 from tucket.decomposition.losses.loss import Problem, Update
 from tucket.decomposition.starts import SMALL_CORE_ENTRIES
 from tucket.kernels.algebra import Matrix, Parts, distance_of, multiply_all, quotient, to_mixture, weigh, without
@@ -70,8 +70,8 @@ class ObservedDivergence(Problem):
 
     def _mix(self, parts: Parts, floor: float) -> Parts:
         core, factors = to_mixture(*parts)
-        core = (1 - floor) * core + floor * core.sum() / core.size
-        return core, [(1 - floor) * f + floor * weights[:, None] for f, weights in zip(factors, self.weights)]
+        total = float(core.sum()) or 1.0
+        return mix(core, factors, floor, [total * weights for weights in self.weights], total)
 
     def distance(self, parts: Parts) -> float:
         """Return the divergence of a model."""

@@ -25,14 +25,15 @@ from tucket.base.checks import (
 from tucket.base.partition import Partition
 from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback
 from tucket.base.threads import single_threaded_blas
+from tucket.decomposition.course import descend, improve
 from tucket.decomposition.data import load_for_passes
-from tucket.decomposition.descent import Descent, descend, improve
+from tucket.decomposition.descent import Descent
 from tucket.decomposition.fit import Fit
 from tucket.decomposition.fixed import restore
 from tucket.decomposition.gaps import decompose_observed
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
 from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
-from tucket.decomposition.starts import STARTS
+from tucket.decomposition.starts import STARTS, Start
 from tucket.kernels.algebra import Parts
 from tucket.models.model import Model
 from tucket.models.statistics import Statistics
@@ -182,14 +183,7 @@ def ntd(
     kept = _check_fixed(fixed, source, given, last)
     with single_threaded_blas, source.backend.full_precision():
         pyramid = make_pyramid(source, ranks, last, bool(multilevel) and given is None, goal, run, kept)
-        if pyramid.total == 0:
-            parts = _nothing(descent, pyramid, ranks)
-        elif given is None:
-            parts = descend(descent, pyramid, starts, ranks)
-        else:
-            parts = improve(descent, pyramid, given)
-    if given is not None:
-        parts = restore(parts, pyramid.whole.restrict(given), kept)
+        parts = _decompose(descent, pyramid, given, starts, ranks)
     model = _finish(parts, pyramid, source, target, descent)
     levels = [level.partition.rank for level in pyramid.levels]
     return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations, passes.passes)
@@ -242,6 +236,19 @@ def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object
     if len(modes) == len(source.shape) and "core" in items:
         raise ValueError("fixed: nothing is left to be fitted; leave out a mode or the core")
     return Fixed(modes, "core" in items)
+
+
+def _decompose(
+    descent: Descent, pyramid: Pyramid, given: Tucker | None, starts: Sequence[Start], ranks: tuple[int, ...]
+) -> Parts:
+    """Return the best model, from some starts or from the user's model, the fixed parts of which stay as they are."""
+    if pyramid.total == 0:
+        parts = _nothing(descent, pyramid, ranks)
+    elif given is None:
+        parts = descend(descent, pyramid, starts, ranks)
+    else:
+        parts = improve(descent, pyramid, given)
+    return parts if given is None else restore(parts, pyramid.whole.restrict(given), pyramid.fixed)
 
 
 def _nothing(descent: Descent, pyramid: Pyramid, ranks: tuple[int, ...]) -> Parts:

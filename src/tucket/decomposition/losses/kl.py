@@ -93,12 +93,7 @@ class Divergence(Problem):
         if self.measures is None:
             return core, factors
         core = share(self.total * core, get_namespace(core).sum(core))
-        if not self.fixed.core:
-            core = (1 - floor) * core + floor * self.total / math.prod(core.shape)
-        return core, [
-            factor if mode in self.fixed.modes else (1 - floor) * factor + floor / self.total * masses[:, None]
-            for mode, (factor, masses) in enumerate(zip(factors, self.measures))
-        ]
+        return mix(core, factors, floor, self.measures, self.total, self.fixed)
 
     def distance(self, parts: Parts) -> float:
         """Return the divergence from a mixture."""
@@ -152,6 +147,23 @@ class Divergence(Problem):
             core = core * published_ratio(by_core, mass)
             _, by_factor, divergence = self.slopes(core, factors)
             yield core, list(factors), divergence
+
+
+def mix(
+    core: Matrix,
+    factors: Sequence[Matrix],
+    floor: float,
+    measures: Sequence[Matrix],
+    total: float,
+    fixed: Fixed = FREE,
+) -> Parts:
+    """Mix a share of the rank-1 model with these measures, and this total, into every component of a mixture."""
+    if not fixed.core:
+        core = (1 - floor) * core + floor * total / math.prod(core.shape)
+    return core, [
+        factor if mode in fixed.modes else (1 - floor) * factor + floor / total * masses[:, None]
+        for mode, (factor, masses) in enumerate(zip(factors, measures))
+    ]
 
 
 class QuasiNewton:
