@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.base.boxes import runs
 from tucket.base.partition import Partition
 from tucket.base.threads import ordered_map
 from tucket.kernels import measures
@@ -25,15 +26,16 @@ Add = Callable[..., None]
 
 
 def entry_sums(
-    coords: Sequence[NDArray[Any]], values: NDArray[Any], partition: Partition, unit: float | None, workers: int
+    coords: Sequence[NDArray[Any]],
+    values: NDArray[Any],
+    partition: Partition,
+    unit: float | None,
+    workers: int,
+    needs_marginals: bool,
 ) -> Sums:
     """Return block sums, marginals and moments; each worker sums a share of the entries."""
     shape, rank = partition.shape, partition.rank
-    # in arrays of all modes in sequence, index i of mode k is at offsets[k] + i
-    offsets = np.cumsum([0, *shape[:-1]]).astype(np.uint64)
-    strides = np.cumprod([1, *rank[:0:-1]])[::-1]
-    kind = np.int32 if math.prod(rank) < 2**31 else np.int64
-    steps = np.concatenate([blocks.labels * stride for blocks, stride in zip(partition.modes, strides)]).astype(kind)
+    offsets, steps = _places(partition)
     if len(values) < COMPILED_ENTRIES:
         add, kernel = _add_entries, "numpy"
     else:
@@ -52,7 +54,7 @@ def entry_sums(
             for mode, indices in enumerate(coords):
                 piece_coords[mode, : len(weights)] = indices[piece]
             negative |= bool((weights < 0).any())
-            add(piece_coords, weights, offsets, steps, marginals, core, cells)
+            add(piece_coords, weights, offsets, steps, marginals if needs_marginals else None, core, cells)
             if unit is not None:
                 moments = moments.plus(Moments(*measures.moments(weights, unit).tolist()))
         return marginals, core, negative, moments
@@ -65,12 +67,74 @@ def entry_sums(
     return Sums(core, tuple(part.copy() for part in parts), any(negative), total, kernel)
 
 
+def block_model_at(
+    coords: Sequence[NDArray[Any]],
+    partition: Partition,
+    core: NDArray[Any],
+    weights: Sequence[NDArray[Any]],
+    workers: int,
+) -> NDArray[np.float64]:
+    """Return the values of a block model at some entries; each worker computes a share of them."""
+    out = np.empty(len(coords[0]))
+    if len(out) < COMPILED_ENTRIES:
+        out[:] = core[tuple(blocks.labels[indices] for blocks, indices in zip(partition.modes, coords))]
+        for vector, indices in zip(weights, coords):
+            out *= vector[indices]
+        return out
+    from tucket.kernels.cpu import loops
+
+    offsets, steps = _places(partition)
+    joined, flat = np.concatenate(weights, dtype=np.float64), core.ravel().astype(np.float64, copy=False)
+
+    def fill(share: slice) -> None:
+        cells, piece_coords = np.empty(PIECE_ENTRIES, np.int64), np.empty((len(coords), PIECE_ENTRIES), np.int64)
+        for piece in runs(share.stop - share.start, PIECE_ENTRIES):
+            some = slice(share.start + piece.start, share.start + piece.stop)
+            for mode, indices in enumerate(coords):
+                piece_coords[mode, : some.stop - some.start] = indices[some]
+            loops.block_model_values(piece_coords, offsets, steps, joined, flat, cells, out[some])
+
+    list(ordered_map(fill, runs(len(out), -(-len(out) // workers)), workers))
+    return out
+
+
+def find_unknown(values: NDArray[Any], most: int) -> NDArray[np.intp] | None:
+    """Return the places, in C order, of False, or of numbers that are not finite; None if more than `most`."""
+    flat = values.reshape(-1)
+    if flat.dtype.kind not in "bf":
+        return np.empty(0, np.intp)
+    if flat.size < COMPILED_ENTRIES or not flat.dtype.isnative or flat.dtype.itemsize not in (1, 4, 8):
+        places = np.flatnonzero(~(flat if flat.dtype == np.bool else np.isfinite(flat)))
+        return None if len(places) > most else places
+    from tucket.kernels.cpu import loops
+
+    found, count = np.empty(most + 1, np.intp), 0
+    if flat.dtype == np.bool:
+        count = loops.find_false(flat[: flat.size // 8 * 8].view(np.uint64), flat, most, found)
+    else:
+        count = loops.find_not_finite(flat, most, found)
+    return None if count > most else found[:count].copy()
+
+
+def _places(partition: Partition) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+    """Return where arrays of all modes in sequence hold each mode, and each index's step in the flat core.
+
+    Index i of mode k is at offsets[k] + i.
+    """
+    offsets = np.cumsum([0, *partition.shape[:-1]]).astype(np.uint64)
+    strides = np.cumprod([1, *partition.rank[:0:-1]])[::-1]
+    kind = np.int32 if math.prod(partition.rank) < 2**31 else np.int64
+    return offsets, np.concatenate([blocks.labels * stride for blocks, stride in zip(partition.modes, strides)]).astype(
+        kind
+    )
+
+
 def _add_entries(
     coords: NDArray[np.int64],
     values: NDArray[np.float64],
     offsets: NDArray[np.uint64],
     steps: NDArray[Any],
-    marginals: NDArray[np.float64],
+    marginals: NDArray[np.float64] | None,
     core: NDArray[np.float64],
     cells: NDArray[np.int64],
 ) -> None:
@@ -79,6 +143,7 @@ def _add_entries(
     cells[:] = 0
     for mode, offset in enumerate(offsets):
         at = coords[mode, : len(values)] + int(offset)
-        np.add.at(marginals, at, values)
+        if marginals is not None:
+            np.add.at(marginals, at, values)
         cells += steps[at]
     np.add.at(core, cells, values)

@@ -15,7 +15,7 @@ from tucket import kernels
 from tucket.backends import NUMPY, get_backend
 from tucket.base.axes import Axes, find_mode
 from tucket.base.blocks import Blocks
-from tucket.base.boxes import Box, runs
+from tucket.base.boxes import Box
 from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
 from tucket.kernels.measures import SAFE_SQUARES, power_of_two
@@ -29,10 +29,6 @@ from tucket.sources.source import Chunk, Source
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-PIECE_CELLS = 1 << 14
-"""Cells whose values are computed at a time; they fit the second-level cache."""
 
 
 class Block(NamedTuple):
@@ -323,15 +319,8 @@ class BlockTucker(Model):
         weights = [vector[rows] for vector, rows in zip(self.weights, box)]
         return type(self)._of(self.core[blocks], inside, weights)
 
-    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        values = np.empty(len(coords[0]))
-        labels = [blocks.labels for blocks in self.partition.modes]
-        for piece in runs(len(values), PIECE_CELLS):
-            some = [indices[piece] for indices in coords]
-            values[piece] = self.core[tuple(own[indices] for own, indices in zip(labels, some))]
-            for vector, indices in zip(self.weights, some):
-                values[piece] *= vector[indices]
-        return values
+    def _at(self, coords: Sequence[NDArray[Any]], workers: int = 1) -> NDArray[np.float64]:
+        return kernels.block_model_at(coords, self.partition, self.core, self.weights, workers)
 
     def _total(self) -> float:
         return float(self.block_masses().sum())

@@ -25,10 +25,11 @@ class TimesModel:
 
     model: Model
 
-    def __call__(self, chunk: Chunk | Entries) -> Chunk | Entries:
+    def __call__(self, chunk: Chunk | Entries, workers: int) -> Chunk | Entries:
         """Return the changed chunk."""
         if isinstance(chunk, Entries):
-            return chunk._replace(values=chunk.values * self.model._at(chunk.coords))
+            expected = self.model._at(chunk.coords, workers)
+            return chunk._replace(values=np.multiply(expected, chunk.values, out=expected))
         return Chunk(chunk.array * self.model[chunk.box], chunk.box)
 
 

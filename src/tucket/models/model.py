@@ -223,7 +223,7 @@ class Model(ABC):
         return part[kept]
 
     @abstractmethod
-    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    def _at(self, coords: Sequence[NDArray[Any]], workers: int = 1) -> NDArray[np.float64]:
         """Return the entries of the tensor at some indices, `coords[k]` in mode k; for NumPy."""
 
     @abstractmethod

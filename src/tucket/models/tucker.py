@@ -123,7 +123,7 @@ class Tucker(Model):
     def _part(self, box: Box) -> Self:
         return self._with([self.core, *(factor[rows] for factor, rows in zip(self.factors, box))])
 
-    def _at(self, coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    def _at(self, coords: Sequence[NDArray[Any]], workers: int = 1) -> NDArray[np.float64]:  # noqa: ARG002
         return values_at(self.core, self.factors, coords)
 
     def _total(self) -> float:

@@ -26,12 +26,14 @@ from tucket.base.run import Run
 from tucket.kernels.algebra import quotient, unfold
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.expected import TimesModel
-from tucket.models.statistics import read
 from tucket.projection.plan import Plan
 from tucket.projection.proportional import ROUNDING, project_observed
 from tucket.projection.search import Search
 from tucket.projection.unfolding import Unfolding
 from tucket.sources.observed import Observed
+from tucket.sources.reductions import block_sums
+from tucket.sources.source import Source
+from tucket.sources.sparse import Sparse, distinct_entries
 from tucket.sources.transformed import Transformed
 
 SWEEPS, ROUNDS = 20, 5
@@ -62,12 +64,16 @@ class ObservedSearch(Search):
     def __init__(self, observed: Observed, run: Run, max_sweeps: int, rank1: BlockTucker) -> None:
         super().__init__(observed.x, run, max_sweeps)
         self.observed, self.rank1 = observed, rank1
+        self.weighed = weigh_exposure(observed, rank1.weights)
+        if isinstance(observed.part, Sparse):  # multiplied once for all unfoldings
+            coords, values, shape = distinct_entries(self.weighed)
+            self.weighed = Sparse(coords, values, shape, distinct=True)
 
     def unfoldings(self, partition: Partition, modes: Sequence[int]) -> list[Unfolding]:
         """Return the sums of what is observed, each over the share of the rank-1 model that is exposed there."""
         found = []
         for mode in modes:
-            rows, exposed = unfold_observed(self.observed, partition, mode, self.rank1.weights, self.run)
+            rows, exposed = unfold_observed(self.observed, partition, mode, self.rank1.weights, self.weighed, self.run)
             columns = _columns(partition, mode, self.rank1.weights)
             mean = self.rank1.core.item() * self.rank1.weights[mode][:, None] * columns
             rows = np.where(exposed > 0, quotient(rows * columns, exposed), mean)
@@ -75,19 +81,29 @@ class ObservedSearch(Search):
         return found
 
 
+def weigh_exposure(observed: Observed, weights: Sequence[Matrix]) -> Source:
+    """Return the exposure, or what it lacks to 1, times the weights of all modes."""
+    product = BlockTucker._of(np.ones((1,) * len(weights)), Partition.uniform(observed.shape, 1), weights)
+    return Transformed(observed.part, TimesModel(product))
+
+
 def unfold_observed(
-    observed: Observed, partition: Partition, mode: int, weights: Sequence[Matrix], run: Run
+    observed: Observed, partition: Partition, mode: int, weights: Sequence[Matrix], weighed: Source, run: Run
 ) -> tuple[Matrix, Matrix]:
-    """Return the unfolding of a tensor along a mode, and that of its exposure times the weights of the other modes."""
+    """Return the unfolding of a tensor along a mode, and that of its exposure times the weights of the other modes.
+
+    `weighed` is the exposure times the weights of all modes. An index of weight 0 counts as exposed everywhere.
+    """
     cut = partition._replace(mode, Blocks.uniform(*[partition[mode].size] * 2))
-    others = [np.ones_like(vector) if k == mode else vector for k, vector in enumerate(weights)]
-    product = BlockTucker._of(np.ones((1,) * len(weights)), Partition.uniform(observed.shape, 1), others)
-    exposed = unfold(read(Transformed(observed.part, TimesModel(product)), cut, run).core, mode)
+    rows, exposed = (
+        unfold(block_sums(source, [cut], run, needs_marginals=False)[0].core, mode) for source in (observed.x, weighed)
+    )
+    exposed = quotient(exposed, weights[mode][:, None])
     if observed.is_complement:
         whole = _columns(partition, mode, weights)
         exposed = whole - exposed
         exposed = np.where(exposed > ROUNDING * whole, exposed, 0.0)
-    return unfold(read(observed.x, cut, run).core, mode), exposed
+    return rows, exposed
 
 
 def _columns(partition: Partition, mode: int, weights: Sequence[Matrix]) -> Matrix:
@@ -126,9 +142,10 @@ class Moves:
 
     def _move(self, mode: int) -> tuple[float, float]:
         """Move the indices of one mode; return the logarithm of the likelihood up to a constant, and the total."""
-        rows, exposed = unfold_observed(self.observed, self.partition, mode, self.weights, self.run)
+        weighed = weigh_exposure(self.observed, self.weights)
+        rows, exposed = unfold_observed(self.observed, self.partition, mode, self.weights, weighed, self.run)
         labels, rank, mass = self.partition[mode].labels, self.partition[mode].rank, rows.sum(axis=1)
-        core, each = _rates(rows, exposed * self.weights[mode][:, None], labels, rank), np.arange(len(labels))
+        core, each = _rates(rows, exposed * self.weights[mode][:, None], labels), np.arange(len(labels))
         for _ in range(ROUNDS):
             logs = np.where(core > 0, np.log(np.where(core > 0, core, 1.0)), FORBIDDEN)
             expected = exposed @ core.T
@@ -138,7 +155,7 @@ class Moves:
             moved = _fill_all(np.where(moves, best, labels), labels, rank)
             own = expected[each, moved]
             self.weights[mode] = np.where(own > 0, quotient(mass, own), self.weights[mode])
-            core = _rates(rows, exposed * self.weights[mode][:, None], moved, rank)
+            core = _rates(rows, exposed * self.weights[mode][:, None], moved)
             if np.array_equal(moved, labels):
                 break
             labels = moved
@@ -155,7 +172,7 @@ def _fill_all(moved: NDArray[np.intp], labels: NDArray[np.intp], rank: int) -> N
     return moved
 
 
-def _rates(rows: Matrix, expected: Matrix, labels: NDArray[np.intp], rank: int) -> Matrix:
+def _rates(rows: Matrix, expected: Matrix, labels: NDArray[np.intp]) -> Matrix:
     """Return the rate of each block in each column: what is observed there over what the weights expect."""
-    indicator = np.eye(rank)[labels].T
-    return np.asarray(quotient(indicator @ rows, indicator @ expected))
+    blocks = Blocks.from_labels(labels)
+    return np.asarray(quotient(blocks.sum(rows), blocks.sum(expected)))

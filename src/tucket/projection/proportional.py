@@ -14,9 +14,10 @@ from then on, which never does. Either way the cycles are accelerated (Anderson)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import reduce
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,9 @@ from tucket.base.run import Run
 from tucket.kernels.algebra import quotient, weigh
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.expected import TimesModel
-from tucket.models.statistics import read
 from tucket.sources.observed import Observed
+from tucket.sources.reductions import block_sums
+from tucket.sources.source import Source
 from tucket.sources.transformed import Transformed
 
 TOLERANCE = 1e-10
@@ -36,6 +38,9 @@ TOLERANCE = 1e-10
 
 CYCLES, MEMORY = 500, 6
 """Cycles at most, and how many of the last ones show the way on."""
+
+FAST = 0.1
+"""Cycles that shrink the gaps by more than this need no acceleration, and no look at the divergence."""
 
 WINDOW, GAIN = 10, 1e-15
 """Cycles that end the fitting if they lower the divergence together by less than this share of the total: the best
@@ -62,13 +67,20 @@ class Sums(NamedTuple):
         return self.core, *self.marginals
 
 
-class Cycle(NamedTuple):
-    """A model, the sums that are expected under it, its divergence up to a constant, and the largest gap of a sum."""
+@dataclass(frozen=True)
+class Cycle:
+    """A model, the sums that are expected under it and those of the tensor, and the largest gap between these."""
 
     model: BlockTucker
     expected: Sums
-    divergence: float
+    sums: Sums
     gap: float
+
+    @cached_property
+    def divergence(self) -> float:
+        """Divergence of what is observed, up to a constant."""
+        found = float(self.expected.core.sum()) - _times_log(self.sums.core, self.model.core)
+        return found - sum(map(_times_log, self.sums.marginals, self.model.weights))
 
 
 def project_observed(observed: Observed, partition: Partition, run: Run) -> BlockTucker:
@@ -103,9 +115,9 @@ class Fitting:
                 tuple(cells // size - marginal for size, marginal in zip(partition.shape, part.marginals)),
             )
 
-    def _read(self, source: Any) -> Sums:
-        found = read(source, self.partition, self.run)
-        return Sums(found.core, found.marginals)
+    def _read(self, source: Source) -> Sums:
+        found = block_sums(source, [self.partition], self.run)[0]
+        return Sums(found.core, tuple(found.marginals))
 
     @property
     def has_unseen(self) -> bool:
@@ -135,45 +147,62 @@ class Fitting:
 
     def _scaled(self, core: Vector, weights: Sequence[Vector]) -> BlockTucker:
         """Return the same model with weights that sum to 1 in every block."""
-        sums = {mode: blocks.sum(vector) for mode, (blocks, vector) in enumerate(zip(self.partition.modes, weights))}
-        return self._model(weigh(core, sums), weights)
+        sums = [blocks.sum(vector) for blocks, vector in zip(self.partition.modes, weights)]
+        shares = [
+            vector / blocks.expand(np.where(mass > 0, mass, 1.0))
+            for blocks, vector, mass in zip(self.partition.modes, weights, sums)
+        ]
+        return BlockTucker._of(weigh(core, dict(enumerate(sums))), self.partition, shares, self.observed.x.axes)
 
     def expected(self, model: BlockTucker) -> Sums:
         """Return the sums that are expected under a model, in one pass over the exposure."""
         found = self._read(Transformed(self.observed.part, TimesModel(model)))
         if not self.observed.is_complement:
             return found
-        whole, pairs = (model.core, *model.marginals), zip(found.parts, self.exposure.parts)
+        whole, pairs = (model.core, *self._marginals(model)), zip(found.parts, self.exposure.parts)
         core, *marginals = (
             np.where(seen > 0, np.maximum(every - hidden, 0), 0.0) for every, (hidden, seen) in zip(whole, pairs)
         )
         return Sums(core, tuple(marginals))
 
+    def _marginals(self, model: BlockTucker) -> Iterator[Vector]:
+        """Yield the marginals of a model with weights that sum to 1 in every block."""
+        for mode, (blocks, weights) in enumerate(zip(self.partition.modes, model.weights)):
+            masses = model.core.sum(axis=tuple(k for k in range(model.core.ndim) if k != mode))
+            yield blocks.expand(masses) * weights
+
     def look(self, model: BlockTucker) -> Cycle:
         """Return a model with the sums that are expected under it."""
         expected = self.expected(model)
         self.cycles += 1
-        divergence = float(expected.core.sum()) - _times_log(self.sums.core, model.core)
-        divergence -= sum(map(_times_log, self.sums.marginals, model.weights))
-        pairs = zip(expected.parts, self.sums.parts)
-        return Cycle(model, expected, divergence, max(float(np.abs(a - b).sum()) for a, b in pairs) / self.total)
+        gaps = [float(np.abs(a - b).sum()) for a, b in zip(expected.parts, self.sums.parts)]
+        return Cycle(model, expected, self.sums, max(gaps) / self.total)
 
     def run_from(self, model: BlockTucker) -> BlockTucker:
         """Return the best model, from another one."""
-        best, path, cycle = self.look(model), Path(), self._at_once
+        best, path, cycle, shrinks = self.look(model), Path(), self._at_once, 1.0
         lately = [math.inf] * WINDOW
-        while best.gap > TOLERANCE and self.cycles < CYCLES and lately[0] - best.divergence > GAIN * self.total:
+        while best.gap > TOLERANCE and self.cycles < CYCLES and self._gains(lately, best):
             plain = cycle(best)
-            found = self.look(self._accelerated(path, best, plain))
-            if not self._is_better(found, best) and len(path.steps) > 1:
+            if shrinks < FAST and shrinks * best.gap < TOLERANCE:
+                return plain
+            found = self.look(plain if shrinks < FAST else self._accelerated(path, best, plain))
+            shrinks = found.gap / best.gap
+            if shrinks >= FAST and not self._is_better(found, best) and len(path.steps) > 1:
                 found = self.look(plain)
-            if self._is_better(found, best):
+            if shrinks < FAST:
+                best = found
+            elif self._is_better(found, best):
                 best, lately = found, [*lately[1:], best.divergence]
             elif cycle == self._at_once:
                 path, cycle = Path(), self._in_turn
             else:
                 break  # nothing is left to gain but rounding errors
         return best.model
+
+    def _gains(self, lately: Sequence[float], best: Cycle) -> bool:
+        """Say whether the last cycles have lowered the divergence."""
+        return lately[0] == math.inf or lately[0] - best.divergence > GAIN * self.total
 
     def _is_better(self, found: Cycle, best: Cycle) -> bool:
         """Say whether a model is as good as another, up to rounding errors."""
@@ -191,13 +220,12 @@ class Fitting:
 
     def _at_once(self, cycle: Cycle) -> BlockTucker:
         """Multiply the core and the weights at once; the weights by what their blocks do not lack already."""
-        model, expected = cycle.model, cycle.expected
-        weights = []
-        for blocks, vector, marginal, now in zip(
-            self.partition.modes, model.weights, self.sums.marginals, expected.marginals
-        ):
-            lack = _ratio(blocks.sum(marginal), blocks.sum(now))[blocks.labels]
-            weights.append(vector * _ratio(marginal, now) / np.where(lack > 0, lack, 1.0))
+        model, expected, weights = cycle.model, cycle.expected, []
+        for mode, (blocks, vector) in enumerate(zip(self.partition.modes, model.weights)):
+            others = tuple(k for k in range(len(model.weights)) if k != mode)
+            lack = _ratio(self.sums.core.sum(axis=others), expected.core.sum(axis=others))
+            ratio = _ratio(self.sums.marginals[mode], expected.marginals[mode])
+            weights.append(vector * ratio / blocks.expand(np.where(lack > 0, lack, 1.0)))
         return self._scaled(model.core * _ratio(self.sums.core, expected.core), weights)
 
     def _in_turn(self, cycle: Cycle) -> BlockTucker:
@@ -259,4 +287,4 @@ def _times_log(sums: Vector, values: Vector) -> float:
     """Sum masses times the logarithms of what the model has there: -inf where it has nothing."""
     seen = sums > 0
     with np.errstate(divide="ignore"):
-        return float(sums[seen] @ np.log(values[seen]))
+        return float((sums[seen] * np.log(values[seen])).sum())

@@ -172,7 +172,7 @@ class Search:
             if all(core is not None for core in cores):
                 return cores
         read = cuts or [Partition.uniform(self.source.shape, 1)]
-        sums = block_sums(self.source, read, self.run, 1.0 if asks else None)
+        sums = block_sums(self.source, read, self.run, 1.0 if asks else None, needs_marginals=asks)
         if asks:
             found = sums[0]
             self.whole = Statistics(read[0], found.core, found.marginals, found.moments, found.kernel)

@@ -7,21 +7,21 @@ not known has exposure 0, and whatever stands there is not looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tucket import kernels
 from tucket.backends import NUMPY
 from tucket.base.axes import Axes
 from tucket.base.checks import bad_value, check_shape_match, listed
-from tucket.base.run import Run
 from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped
-from tucket.sources.source import Chunk, Entries, Reduction, Source
+from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.sparse import Sparse, distinct_entries
 from tucket.sources.transformed import Transformed
 
@@ -99,7 +99,7 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
     known = _Known(None if mask is None else mask.array, weights, mask is None and observed == "finite")
     pieces = _pieces(source)
     found = Observed(Transformed(pieces, known.fill), Transformed(pieces, known.weigh), weights=weights)
-    return found if weights is not None or not source.in_memory else _shortened(source, found)
+    return found if weights is not None or not source.in_memory else _shortened(source, found, known)
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ class _Known:
             found = np.isfinite(chunk.array) if self.is_finite else np.ones(chunk.array.shape, np.bool)
         return found if self.weights is None else np.where(found, self.weights[chunk.box], 0.0)
 
-    def fill(self, chunk: Chunk | Entries) -> Chunk:
+    def fill(self, chunk: Chunk | Entries, workers: int) -> Chunk:  # noqa: ARG002
         """Return a chunk with 0 where nothing is known."""
         assert isinstance(chunk, Chunk)
         return Chunk(np.where(self._where(chunk), chunk.array, chunk.array.dtype.type(0)), chunk.box)
 
-    def weigh(self, chunk: Chunk | Entries) -> Chunk:
+    def weigh(self, chunk: Chunk | Entries, workers: int) -> Chunk:  # noqa: ARG002
         """Return the exposure of a chunk."""
         assert isinstance(chunk, Chunk)
         return Chunk(self._where(chunk), chunk.box)
@@ -167,50 +167,51 @@ def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunk
     return mask
 
 
-class _Zeros(Reduction[list[NDArray[np.intp]] | None]):
-    """The indices of the cells of a dense tensor that are zero, or that are not; None if these are too many."""
+@dataclass(frozen=True)
+class _Eraser:
+    """Writes 0 to some cells, given by their places in C order, of chunks that are runs of cells in this order."""
 
-    distinct = False
+    places: NDArray[np.intp]
+    shape: tuple[int, ...]
 
-    def __init__(self, most: int, *, are_zero: bool) -> None:
-        self.most, self.are_zero = most, are_zero
-
-    def of(self, chunk: Chunk | Entries, workers: int) -> list[NDArray[np.intp]] | None:  # noqa: ARG002
-        """Return those of one chunk."""
+    def __call__(self, chunk: Chunk | Entries, workers: int) -> Chunk:  # noqa: ARG002
+        """Return the changed chunk."""
         assert isinstance(chunk, Chunk)
-        wanted = np.asarray(chunk.array) == 0 if self.are_zero else np.asarray(chunk.array) != 0
-        if np.count_nonzero(wanted) > self.most:
-            return None
-        return [indices + rows.start for indices, rows in zip(np.nonzero(wanted), chunk.box)]
-
-    def total(self, results: Iterable[list[NDArray[np.intp]] | None]) -> list[NDArray[np.intp]] | None:
-        """Join those of all chunks."""
-        parts, count = [], 0
-        for part in results:
-            count += self.most + 1 if part is None else len(part[0])
-            if part is None or count > self.most:
-                return None
-            parts.append(part)
-        return [np.concatenate(each) for each in zip(*parts)]
+        array = np.copy(chunk.array)
+        begin = int(np.ravel_multi_index([rows.start for rows in chunk.box], self.shape))
+        some = slice(*np.searchsorted(self.places, (begin, begin + array.size)))
+        array.flat[self.places[some] - begin] = 0
+        return Chunk(array, chunk.box)
 
 
-def _shortened(source: Source, found: Observed) -> Source | Observed:
+def _shortened(source: Source, found: Observed, known: _Known) -> Source | Observed:
     """List the cells that are hidden, or those that are known, where they are few."""
-    run, most = Run.of(), source.size // FEW
-    hidden = found.part.reduce(_Zeros(most, are_zero=True), run)
+    values = np.asarray(source if known.mask is None else known.mask[...])
+    most = source.size // FEW
+    hidden = kernels.find_unknown(values, most)
     if hidden is not None:
-        return Observed(found.x, _cells(hidden, source.shape), True) if len(hidden[0]) else source
-    known = found.part.reduce(_Zeros(most, are_zero=False), run)
-    if known is None:
+        if not len(hidden):
+            return source
+        x = Transformed(found.x.given, _Eraser(hidden, source.shape)) if isinstance(found.x, Transformed) else found.x
+        return Observed(x, _cells(_indices(hidden, source.shape), source.shape), True)
+    is_known = np.isfinite(values) if known.mask is None else values
+    if np.count_nonzero(is_known) > most:
         return found
-    return Observed(found.x, _cells(known, source.shape)) if source.sparse else _listed(source, known, None)
+    coords = _indices(np.flatnonzero(is_known), source.shape)
+    return Observed(found.x, _cells(coords, source.shape)) if source.sparse else _listed(source, coords, None)
+
+
+def _indices(places: NDArray[np.intp], shape: tuple[int, ...]) -> list[NDArray[Any]]:
+    """Return the indices in each mode of cells that are given by their places in C order."""
+    kind = np.int32 if max(shape) < 2**31 else np.intp
+    return [indices.astype(kind) for indices in np.unravel_index(places, shape)]
 
 
 def _cells(
     coords: Sequence[NDArray[Any]], shape: tuple[int, ...], weights: NDArray[np.float64] | None = None
 ) -> Sparse:
     """Return 1, or a weight, in some cells."""
-    values = np.ones(len(coords[0])) if weights is None else weights[tuple(coords)]
+    values = np.ones(len(coords[0]), np.int8) if weights is None else weights[tuple(coords)]
     return Sparse(coords, values, shape, distinct=True)
 
 
@@ -246,7 +247,7 @@ def _of_entries(
     rule = _Known(None if isinstance(observed, str) else observed.array, weights, False)
     part = Transformed(_pieces(Array(np.broadcast_to(np.float64(1), shape))), rule.weigh)
     found = Observed(x, part, weights=weights)
-    return found if weights is not None else _shortened(x, found)
+    return found if weights is not None else _shortened(x, found, rule)
 
 
 def _are_among(

@@ -25,12 +25,13 @@ def block_sums(
     run: Run,
     unit: float | None = None,
     origin: tuple[int, ...] | None = None,
+    needs_marginals: bool = True,
 ) -> list[Sums]:
     """Read a source once, for its block sums and marginals under each of several partitions.
 
-    The origin says where the source begins in a larger tensor.
+    The origin says where the source begins in a larger tensor. Marginals that are not needed may stay 0.
     """
-    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), unit, origin), run)
+    placed: list[Placed] = source.reduce(BlockSums(tuple(cuts), unit, origin, needs_marginals), run)
     check_total(placed[0].sums)
     return [each.sums for each in placed]
 
@@ -62,6 +63,7 @@ class BlockSums:
     cuts: tuple[Partition, ...]
     unit: float | None = None
     origin: tuple[int, ...] | None = None
+    needs_marginals: bool = True
 
     @property
     def distinct(self) -> bool:
@@ -77,7 +79,7 @@ class BlockSums:
 
     def _place(self, chunk: Chunk | Entries, cut: Partition, workers: int) -> Placed:
         if isinstance(chunk, Entries):
-            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.unit, workers)
+            sums = kernels.entry_sums(chunk.coords, chunk.values, cut, self.unit, workers, self.needs_marginals)
             return Placed(sums, whole(cut.shape), whole(cut.rank))
         if tuple(chunk.array.shape) == cut.shape:
             sums = kernels.block_sums(chunk.array, cut, self.unit, workers)

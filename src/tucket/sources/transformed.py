@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tucket.base.run import Run
 from tucket.sources.source import Chunk, Entries, Reduction, Result, Source
 
-Change = Callable[[Chunk | Entries], Chunk | Entries]
-"""From a chunk to another one at the same place; it must not write to the chunk that is given."""
+Change = Callable[[Chunk | Entries, int], Chunk | Entries]
+"""From a chunk, and the number of threads to use, to another chunk at the same place; the given one is not changed."""
 
 
 class Transformed(Source):
@@ -25,7 +25,7 @@ class Transformed(Source):
     def chunks(self, distinct: bool) -> Generator[Chunk | Entries]:
         """Yield the changed chunks."""
         with closing(self.given.chunks(distinct)) as chunks:
-            yield from map(self.change, chunks)
+            yield from (self.change(chunk, 1) for chunk in chunks)
 
     def reduce(self, reduction: Reduction[Result], run: Run) -> Result:
         """Reduce the source as it reduces itself, with each chunk changed first."""
@@ -51,7 +51,7 @@ class _OfChanged(Reduction[Result]):
         return self.reduction.distinct
 
     def of(self, chunk: Chunk | Entries, workers: int) -> Result:
-        return self.reduction.of(self.change(chunk), workers)
+        return self.reduction.of(self.change(chunk, workers), workers)
 
     def merge(self, results: Sequence[Result]) -> Result:
         return self.reduction.merge(results)

@@ -276,7 +276,7 @@ def compare_rows(x, offsets, labels, weights, columns):
 
 @compiled()
 def add_entries(coords, values, offsets, steps, marginals, core, cells):
-    """Add entries to the marginals and to the core.
+    """Add entries to the marginals, unless these are None, and to the core.
 
     `marginals` holds the marginals of all modes in sequence: index i of mode k is at offsets[k] + i. It adds
     steps[offsets[k] + i] to the position in the flat `core`. `cells` is scratch memory.
@@ -287,7 +287,62 @@ def add_entries(coords, values, offsets, steps, marginals, core, cells):
     for mode in range(offsets.size):
         for e in range(count):
             at = offsets[mode] + np.uint64(coords[mode, e])
-            marginals[at] += values[e]
+            if marginals is not None:
+                marginals[at] += values[e]
             cells[e] += steps[at]
     for e in range(count):
         core[cells[e]] += values[e]
+
+
+@compiled()
+def block_model_values(coords, offsets, steps, weights, core, cells, out):
+    """Write the value of a block model at each entry. Arguments are as for `add_entries`; `weights` is of all modes."""
+    count = out.size
+    for e in range(count):
+        cells[e] = 0
+        out[e] = 1.0
+    for mode in range(offsets.size):
+        for e in range(count):
+            at = offsets[mode] + np.uint64(coords[mode, e])
+            out[e] *= weights[at]
+            cells[e] += steps[at]
+    for e in range(count):
+        out[e] *= core[cells[e]]
+
+
+@compiled()
+def find_false(words, known, most, out):
+    """Write the places of False in the Boolean array `known`, which starts with the 8-byte `words`, to `out`.
+
+    Return their number, or most + 1 if there are more.
+    """
+    count = 0
+    for first in range(0, known.size, 8):
+        if first // 8 < words.size and words[first // 8] == np.uint64(0x0101010101010101):
+            continue
+        for i in range(first, min(first + 8, known.size)):
+            if not known[i]:
+                if count == most:
+                    return most + 1
+                out[count] = i
+                count += 1
+    return count
+
+
+@compiled()
+def find_not_finite(values, most, out):
+    """Write the places of NaN and infinity to `out`, as `find_false` does."""
+    count = 0
+    for first in range(0, values.size, 16):
+        last, total = min(first + 16, values.size), values[first] * 0
+        for i in range(first + 1, last):
+            total += values[i] * 0  # NaN if any of them is not finite
+        if total == 0:
+            continue
+        for i in range(first, last):
+            if values[i] - values[i] != 0:
+                if count == most:
+                    return most + 1
+                out[count] = i
+                count += 1
+    return count
