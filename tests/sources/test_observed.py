@@ -80,7 +80,7 @@ def test_entries_that_are_not_finite_are_gaps() -> None:
 
 
 def test_chunks_are_changed_where_they_are_reduced() -> None:
-    def double(chunk: Chunk | Entries, workers: int) -> Chunk | Entries:
+    def double(chunk: Chunk | Entries, workers: int) -> Chunk | Entries:  # noqa: ARG001
         if isinstance(chunk, Chunk):
             return Chunk(2 * chunk.array, chunk.box)
         return chunk._replace(values=2 * chunk.values)
