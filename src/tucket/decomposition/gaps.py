@@ -1,182 +1,236 @@
-r"""Decomposition of tensors with gaps, or with exposure, by the divergence of what is observed.
+r"""Decomposition of tensors with gaps, or with exposure, from coarse to fine.
 
-.. math:: D = \sum_i x_i \log \frac{x_i}{E_i Q_i} - x_i + E_i Q_i
-
-A pass gives the derivatives of :math:`\langle x / Q, Q \rangle` and of :math:`\langle E, Q \rangle` by all parts of the
-model. With these, a step of expectation-maximisation fills what is not exposed by what the model expects there, and
-never raises D. Quasi-Newton steps go further, as for a tensor without gaps.
+A model that spreads the sum of each block over its indices in proportion to a measure is determined by its block sums
+H. What it expects of the block sums G of the tensor is A H, with the block's mean exposure A in this measure. Its
+distance from what is known is that of H from G, with exposure A, plus an offset that does not depend on H. So a
+decomposition of the block sums is one of the tensor, and a start for the next level.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tucket.base.partition import Partition
+from tucket.base.blocks import Blocks
+from tucket.base.partition import Partition, single_indices
 from tucket.base.run import Run
-from tucket.decomposition.data import Data, data_of
-from tucket.decomposition.descent import FIRST_PATIENCE, Descent
-from tucket.decomposition.losses.kl import SOFT_MIX, START_MIX, QuasiNewton, mix
-from tucket.decomposition.losses.loss import Problem, Update
+from tucket.decomposition.data import known_data
+from tucket.decomposition.data.known import KnownArray
+from tucket.decomposition.data.pairs import PairArray
+from tucket.decomposition.descent import COARSE_PATIENCE, FIRST_PATIENCE, Descent, Patience
+from tucket.decomposition.levels import COARSEST_CELLS, SKETCH_CELLS, coarsenings, unit_scale
+from tucket.decomposition.losses import Loss, Problem
 from tucket.decomposition.starts import SMALL_CORE_ENTRIES
-from tucket.kernels.algebra import Matrix, Parts, distance_of, multiply_all, quotient, to_mixture, weigh, without
-from tucket.models.expected import x_log_exposure
+from tucket.kernels.algebra import Matrix, Parts, quotient, to_mixture, weigh
 from tucket.models.tucker import Tucker
-from tucket.projection.observed_search import search_observed
+from tucket.projection.observed_search import search_observed, weigh_exposure
 from tucket.projection.plan import make_plan
-from tucket.projection.proportional import project_observed
+from tucket.projection.proportional import ROUNDING, project_observed
 from tucket.sources.dense import Array
 from tucket.sources.observed import Observed
-from tucket.sources.source import Source
+from tucket.sources.reductions import block_sums
 
-Slopes = tuple[Matrix, list[Matrix]]
-"""Derivatives by the core, and by each factor."""
+MAX_SWEEPS = 50
+"""Sweeps of the search for the blocks of a start, at most."""
 
 RANDOM_STARTS = 2
 """Random models that are tried beside the blocks of LTR, if the core is small."""
 
+MAX_OFFSET_SHARE = 0.5
+"""Share of the distance from the measure itself that the offset of a level may have; else the level is of no use."""
 
-class ObservedDivergence(Problem):
-    """The divergence of what is observed from Tucker models.
+
+@dataclass(frozen=True)
+class ObservedLevel:
+    """What is known of a tensor, under some partition.
 
     Attributes
     ----------
-    total : float
-        The sum of what is observed.
-    most : float
-        The largest exposure.
+    observed : Observed
+        The block sums and their mean exposures.
+    measures : list of arrays
+        The measure of the blocks of each mode.
+    offset : float
+        What is to be added to the distance on this level.
     """
 
-    def __init__(self, observed: Observed, run: Run) -> None:
-        rank1 = project_observed(observed, Partition.uniform(observed.shape, 1), run)
-        self.weights, self.mass = rank1.weights, float(rank1.core.item())
-        self.x, self.part = (_data(source, run) for source in (observed.x, observed.part))
-        self.is_complement = observed.is_complement
-        self.most = 1.0 if observed.weights is None else float(observed.weights.max())
-        self.logs = x_log_exposure(observed, run)
-        self.total = float(self.x.contract({k: np.ones((n, 1)) for k, n in enumerate(observed.shape)}).item())
+    partition: Partition
+    observed: Observed
+    measures: list[NDArray[np.float64]]
+    problem: Problem
+    offset: float = 0.0
 
-    def begin(self, parts: Parts) -> Parts:
-        """Return a mixture with a little of the rank-1 model in every component."""
-        return self._mix(parts, START_MIX)
-
-    def soften(self, parts: Parts) -> Parts:
-        """Return a mixture with much of the rank-1 model in every component."""
-        return self._mix(parts, SOFT_MIX)
-
-    def _mix(self, parts: Parts, floor: float) -> Parts:
-        core, factors = to_mixture(*parts)
-        total = float(core.sum()) or 1.0
-        return mix(core, factors, floor, [total * weights for weights in self.weights], total)
-
-    def distance(self, parts: Parts) -> float:
-        """Return the divergence of a model."""
-        return self._look(parts)[2]
-
-    def descend(self, parts: Parts) -> Iterator[Update]:
-        """Yield the given mixture and ever better ones, with their divergence, which never rises."""
-        here, step, least, further = parts, parts, math.inf, QuasiNewton(self.total, keeps_total=False)
-        while True:
-            seen, exposed, divergence = self._look(here)
-            if divergence > least and here is not step:
-                here, further = step, QuasiNewton(self.total, keeps_total=False)
-                continue
-            least = min(least, divergence)
-            yield (*here, least)
-            step = self._filled_step(here, seen, exposed)
-            here = further(here, step)
-
-    def _look(self, parts: Parts) -> tuple[Slopes, Slopes, float]:
-        """Return the slopes of what is observed, and of what is exposed, and the divergence."""
-        core, factors = parts
-        by_core, by_factors, logs = self.x.slopes(core, factors, lambda data, x, model: data.ratios(x, model))
-        part_core, part_factors, exposed = self.part.slopes(core, factors, _weigh)
-        if self.is_complement:
-            whole_core, whole_factors = _slopes_of_all(core, factors)
-            part_core = np.maximum(whole_core - part_core, 0)
-            part_factors = [np.maximum(whole - some, 0) for whole, some in zip(whole_factors, part_factors)]
-            exposed = float(np.vdot(core, whole_core)) - exposed
-        return (by_core, by_factors), (part_core, part_factors), distance_of(logs - self.logs - self.total + exposed)
-
-    def _filled_step(self, parts: Parts, seen: Slopes, exposed: Slopes) -> Parts:
-        """Take the step of expectation-maximisation, with what is not exposed filled by the model."""
-        core, factors = parts
-        whole_core, whole_factors = _slopes_of_all(core, factors)
-        counts = core * (seen[0] / self.most + whole_core - exposed[0] / self.most)
-        better = [
-            factor * (s / self.most + whole - e / self.most)
-            for factor, s, whole, e in zip(factors, seen[1], whole_factors, exposed[1])
+    def prolong(self, parts: Parts, fine: ObservedLevel) -> Parts:
+        """Spread the rows of the factors over the blocks of a finer level."""
+        modes = fine.partition.quotient(self.partition).modes
+        return parts[0], [
+            blocks.expand(quotient(factor, coarse[:, None])) * measure[:, None]
+            for factor, blocks, coarse, measure in zip(parts[1], modes, self.measures, fine.measures)
         ]
-        return np.maximum(counts, 0), [quotient(np.maximum(f, 0), np.maximum(f, 0).sum(axis=0)) for f in better]
 
 
-def _data(source: Source, run: Run) -> Data:
-    """Return a source as a decomposition reads it."""
-    loaded = Array(source.to_numpy()) if source.in_memory and not source.sparse else source
-    return data_of(loaded, 1.0, run)
+class Ladder:
+    """The levels of what is known of a tensor, coarsest first, in the measure of a loss.
+
+    Attributes
+    ----------
+    mass : float
+        The total that the rank-1 model expects, in the unit of the iterations.
+    norm : float
+        The distance of a model of zeros.
+    """
+
+    def __init__(self, observed: Observed, rank: Sequence[int], loss: Loss, run: Run, has_levels: bool) -> None:
+        self.observed, self.loss, self.run = observed, loss, run
+        one = Partition.uniform(observed.shape, 1)
+        rank1 = project_observed(observed, one, run)
+        total = block_sums(observed.x, [one], run, needs_marginals=False)[0].core.item()
+        self.scale = unit_scale(total / math.prod(observed.shape))
+        self.mass = rank1.core.item() * self.scale
+        self.measures = [weights if loss.by_mass else np.ones(len(weights)) for weights in rank1.weights]
+        known, single = known_data(observed, self.scale, run), single_indices(observed.shape)
+        self.whole = ObservedLevel(single, observed, self.measures, loss.observed(known, self.measures, self.mass))
+        self.levels = [*self._coarse_levels(rank), self.whole] if has_levels and self.mass > 0 else [self.whole]
+
+    @cached_property
+    def norm(self) -> float:
+        """The distance of a model of zeros, where it is finite."""
+        if self.loss.by_mass:
+            return math.inf
+        rank = (1,) * len(self.measures)
+        return self.whole.problem.distance((np.zeros(rank), [measure[:, None] for measure in self.measures]))
+
+    def value(self, level: ObservedLevel, distance: float) -> float:
+        """Return the loss of what is known, given a distance on a level."""
+        return self.loss.observed_value(distance + level.offset, self.norm, self.scale)
+
+    def _coarse_levels(self, rank: Sequence[int]) -> list[ObservedLevel]:
+        """Return the levels that keep much of what is known, coarsest first."""
+        partitions = list(coarsenings(self.whole.partition, rank, COARSEST_CELLS))[1:]
+        partitions = [each for each in partitions if math.prod(each.rank) <= SKETCH_CELLS]
+        if not partitions:
+            return []
+        sums, exposed = self._read(partitions[0])
+        last, most, levels = partitions[0], self.whole.problem.distance(self._base(self.measures)), []
+        for partition in partitions:
+            for mode, blocks in enumerate(last.quotient(partition).modes):
+                sums, exposed = blocks.sum(sums, mode), blocks.sum(exposed, mode)
+            level, last = self._level(partition, sums, exposed), partition
+            offset = max(0.0, most - level.problem.distance(self._base(level.measures)))
+            if offset <= MAX_OFFSET_SHARE * most:
+                levels.append(replace(level, offset=offset))
+        return levels[::-1]
+
+    def _base(self, measures: Sequence[Matrix]) -> Parts:
+        """Return the model that is the measure itself."""
+        core = np.full((1,) * len(measures), self.mass)
+        return core, [measure[:, None] / measure.sum() for measure in measures]
+
+    def _read(self, partition: Partition) -> tuple[Matrix, Matrix]:
+        """Return the block sums, and those of the exposure times the measure."""
+        weighed = weigh_exposure(self.observed, self.measures)
+        sums, exposed = (
+            block_sums(source, [partition], self.run, needs_marginals=False)[0].core
+            for source in (self.observed.x, weighed)
+        )
+        if self.observed.is_complement:
+            whole = reduce(np.multiply.outer, map(Blocks.sum, partition.modes, self.measures))
+            exposed = np.where(whole - exposed > ROUNDING * whole, whole - exposed, 0.0)
+        return sums, exposed
+
+    def _level(self, partition: Partition, sums: Matrix, exposed: Matrix) -> ObservedLevel:
+        measures = list(map(Blocks.sum, partition.modes, self.measures))
+        mean = weigh(exposed, {mode: quotient(np.ones(len(m)), m) for mode, m in enumerate(measures)})
+        roots = {} if self.loss.by_mass else {mode: measure**-0.5 for mode, measure in enumerate(measures)}
+        x = np.where(mean > 0, weigh(sums, roots), 0.0)
+        known = KnownArray(PairArray(x, self.scale, self.run.workers, exposure=mean), float(mean.max()))
+        problem = self.loss.observed(known, measures, self.mass)
+        return ObservedLevel(partition, Observed(Array(sums), Array(mean)), measures, problem)
 
 
-def _weigh(data: Data, part: Matrix, model: Matrix) -> tuple[Matrix, Any]:  # noqa: ARG001
-    weights = np.array(part, np.float64)
-    return weights, float(np.vdot(weights, model))
-
-
-def _slopes_of_all(core: Matrix, factors: Sequence[Matrix]) -> Slopes:
-    """Return the slopes of the sum of the whole model."""
-    sums = {mode: factor.sum(axis=0) for mode, factor in enumerate(factors)}
-    rows = {mode: vector[:, None] for mode, vector in sums.items()}
-    by_core = weigh(np.ones(core.shape), sums)
-    by_factors = [
-        np.broadcast_to(multiply_all(core, without(rows, mode)).reshape(1, -1), factor.shape)
-        for mode, factor in enumerate(factors)
-    ]
-    return by_core, by_factors
-
-
-def decompose_observed(descent: Descent, observed: Observed, init: str | Tucker, rank: tuple[int, ...]) -> Parts:
-    """Return the best model of what is observed, from one of several starts."""
+def decompose_observed(
+    descent: Descent, observed: Observed, init: str | Tucker, rank: tuple[int, ...], loss: Loss
+) -> Parts:
+    """Return the best model of what is known: the best of several starts on the coarsest level, followed down."""
     run = replace(descent.run, callback=None, progress=None, rng=descent.run.generator())
-    problem = ObservedDivergence(observed, run)
-    best: Parts | None = None
-    least, starts = math.inf, list(_starts(observed, problem, init, rank, run))
-    patience = FIRST_PATIENCE if len(starts) > 1 else descent.patience
-    for start in starts:
-        if best is not None and descent.is_late:
-            break
-        parts, reached = descent.follow(problem, start(), 0, float, patience, rival=least)
-        if reached < least:
-            best, least = parts, reached
-        descent.least = least
-    assert best is not None
-    if len(starts) > 1 and not descent.is_late:
-        best, _ = descent.follow(problem, best, 0, float, descent.patience)
-    return best
-
-
-def _starts(
-    observed: Observed, problem: ObservedDivergence, init: str | Tucker, rank: tuple[int, ...], run: Run
-) -> Iterator[Callable[[], Parts]]:
+    ladder = Ladder(observed, rank, loss, run, has_levels=isinstance(init, str))
     if isinstance(init, Tucker):
-        yield lambda: (np.asarray(init.core, np.float64), [np.asarray(f, np.float64) for f in init.factors])
-        return
+        parts = _improve(descent, ladder, init)
+    elif ladder.mass == 0:
+        descent.record(0, 0.0)
+        parts = np.zeros(rank), [np.zeros((size, r)) for size, r in zip(observed.shape, rank)]
+    else:
+        parts = _go_down(descent, ladder, list(_starts(ladder, init, rank, run)))
+    return parts[0] / ladder.scale, parts[1]
+
+
+def _lower(
+    descent: Descent, ladder: Ladder, depth: int, parts: Parts, patience: Patience, rival: float = math.inf
+) -> tuple[Parts, float]:
+    """Lower the loss on one level."""
+    level = ladder.levels[depth]
+    found, reached = descent.follow(level.problem, parts, depth, partial(ladder.value, level), patience, rival=rival)
+    descent.least = min(descent.least, reached)
+    return found, reached
+
+
+def _improve(descent: Descent, ladder: Ladder, given: Tucker) -> Parts:
+    """Continue from a given model; never return a worse one."""
+    parts = to_mixture(given.core * np.float64(ladder.scale), [np.asarray(f, np.float64) for f in given.factors])
+    before = ladder.value(ladder.whole, ladder.whole.problem.distance(parts))
+    found, reached = _lower(descent, ladder, 0, parts, descent.patience)
+    if reached <= before:
+        return found
+    descent.record(0, before)
+    return parts
+
+
+def _go_down(descent: Descent, ladder: Ladder, starts: Sequence[Callable[[], Parts]]) -> Parts:
+    """Return the best model that the starts lead to within the budget."""
+    levels = ladder.levels
+    tried: list[tuple[Parts, float]] = []
+    is_over = len(levels) == len(starts) == 1
+    for start in starts:
+        if tried and descent.is_late:
+            break
+        rival = min((reached for _, reached in tried), default=math.inf)
+        tried.append(_lower(descent, ladder, 0, start(), descent.patience if is_over else FIRST_PATIENCE, rival))
+    parts, _ = min(tried, key=itemgetter(1))
+    for depth, level in enumerate(levels):
+        if depth:
+            parts = levels[depth - 1].prolong(parts, level)
+        is_last = level is levels[-1]
+        if not (descent.is_late or is_over) and (depth or is_last):
+            parts, _ = _lower(descent, ladder, depth, parts, descent.patience if is_last else COARSE_PATIENCE)
+    return parts
+
+
+def _starts(ladder: Ladder, init: str, rank: tuple[int, ...], run: Run) -> Iterator[Callable[[], Parts]]:
+    """Yield functions that make a model of the coarsest level."""
+    level = ladder.levels[0]
     if init in ("auto", "ltr"):
-        plan = make_plan("clusters", rank, 0, Partition.uniform(observed.shape, observed.shape))
-
-        def blocks() -> Parts:
-            model = project_observed(observed, search_observed(observed, plan, run, 50), run)
-            return problem.soften((model.core, model.dense_factors()))
-
-        yield blocks
+        yield partial(_from_blocks, ladder, level, rank, run)
     if init == "random" or (init == "auto" and math.prod(rank) <= SMALL_CORE_ENTRIES):
         for _ in range(1 if init == "random" else RANDOM_STARTS):
-            yield lambda: _random(problem, rank, run)
+            yield partial(_random, ladder, level, rank, run)
 
 
-def _random(problem: ObservedDivergence, rank: tuple[int, ...], run: Run) -> Parts:
+def _from_blocks(ladder: Ladder, level: ObservedLevel, rank: tuple[int, ...], run: Run) -> Parts:
+    """Return the model of the best blocks, softened."""
+    shape = level.observed.shape
+    plan = make_plan("clusters", rank, 0, single_indices(shape))
+    model = project_observed(level.observed, search_observed(level.observed, plan, run, MAX_SWEEPS), run)
+    return level.problem.soften((model.core * ladder.scale, model.dense_factors()))
+
+
+def _random(ladder: Ladder, level: ObservedLevel, rank: tuple[int, ...], run: Run) -> Parts:
     rng = run.generator()
-    core, factors = to_mixture(rng.random(rank), [rng.random((len(w), r)) for w, r in zip(problem.weights, rank)])
-    return core * (problem.mass / core.sum()), factors
+    factors = [rng.random((len(measure), r)) * measure[:, None] for measure, r in zip(level.measures, rank)]
+    core, factors = to_mixture(rng.random(rank), factors)
+    return core * (ladder.mass / core.sum()), factors

@@ -168,10 +168,10 @@ def ntd(
     """
     run, passes = Run.of(workers, None, callback, 0 if rng is None else rng, budget), PassCounter(progress)
     source, target = _read(x, names, labels, observed, exposure), check_dtype(dtype)
-    if isinstance(source, Observed):
-        _refuse_with_gaps(loss=loss, multilevel=multilevel, finest=finest, fixed=fixed, preset=preset)
-        return _fit_observed(source, rank, init, Descent(run, n_iter_max, tol), target)
     goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
+    if isinstance(source, Observed):
+        _refuse_with_gaps(multilevel=multilevel, finest=finest, fixed=fixed, preset=preset)
+        return _fit_observed(source, rank, init, goal, Descent(run, n_iter_max, tol), target)
     if preset is not None:
         init, n_iter_max, tol, multilevel, finest = _check_preset(preset, init, n_iter_max, tol, multilevel, finest)
     given = None if isinstance(init, str) else _check_model(init, source)
@@ -196,26 +196,27 @@ def _read(x: Any, names: Any, labels: Any, observed: Any, exposure: Any) -> Sour
     x, observed = split_mask(x, observed)
     if exposure is None and is_all(observed):
         return load_for_passes(as_source(x))._named(names, labels)
-    known = observe(as_source(x)._named(names, labels), observed, exposure)
+    source = as_source(x)._named(names, labels)
+    known = observe(source.load_if_small(), observed, exposure)
     return known if isinstance(known, Observed) else load_for_passes(known)
 
 
 def _refuse_with_gaps(**options: Any) -> None:
     """Refuse options that need the whole tensor."""
-    plain = {"loss": "kl", "multilevel": "auto", "finest": None, "fixed": (), "preset": None}
+    plain = {"multilevel": "auto", "finest": None, "fixed": (), "preset": None}
     for name, value in options.items():
         if not (value is plain[name] or (isinstance(value, str | tuple) and value == plain[name])):
             raise ValueError(f"observed: {name}={value!r} is for tensors without gaps; leave {name} out")
 
 
-def _fit_observed(known: Observed, rank: Any, init: Any, descent: Descent, dtype: np.dtype[Any]) -> Fit:
+def _fit_observed(known: Observed, rank: Any, init: Any, loss: Loss, descent: Descent, dtype: np.dtype[Any]) -> Fit:
     """Decompose what is known of a tensor."""
     given = None if isinstance(init, str) else _check_model(init, known.x)
     if given is None and init not in ("auto", "ltr", "random"):
         raise ValueError(f"init: {init!r} is for tensors without gaps; give 'auto', 'ltr', 'random', or a model")
     ranks = _check_ranks(rank, known.x, given)
     with single_threaded_blas:
-        core, factors = decompose_observed(descent, known, init if given is None else given, ranks)
+        core, factors = decompose_observed(descent, known, init if given is None else given, ranks, loss)
     model = Tucker(core, factors, known.x.axes).astype(dtype)
     return Fit(model, descent.steps, descent.stopped, [known.shape], descent.n_iterations)
 

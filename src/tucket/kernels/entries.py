@@ -63,13 +63,16 @@ class SortedEntries:
     changes : array of uint8
         For each entry, the first column in which it differs from the entry before.
     values : array of float64
-        The entries.
+        The entries; with a second column, the exposure of each.
+    rows : array of int
+        The number of each entry before it was sorted.
     """
 
     order: tuple[int, ...]
     coords: NDArray[np.unsignedinteger[Any]]
     changes: NDArray[np.uint8]
     values: NDArray[np.float64]
+    rows: NDArray[np.intp]
 
     @classmethod
     def of(
@@ -86,10 +89,12 @@ class SortedEntries:
         for column in reversed(range(len(order))):
             found[:, column] = columns[column][rows]
             changes[1:][found[1:, column] != found[:-1, column]] = column
-        return cls(tuple(order), found, changes, values[rows].astype(np.float64, copy=False))
+        if len(rows) < 2**31:
+            rows = rows.astype(np.int32)
+        return cls(tuple(order), found, changes, values[rows].astype(np.float64, copy=False), rows)
 
     def model_values(self, core: Matrix, factors: Sequence[Matrix]) -> NDArray[np.float64]:
-        """Return the values of a model at the entries."""
+        """Return the values of a model at the entries, in their order before they were sorted."""
         from tucket.kernels.cpu.entries import model_values
 
         factors = [factors[mode] for mode in self.order]
@@ -97,7 +102,9 @@ class SortedEntries:
         workspace, flat = layout.workspace(), np.concatenate([factor.ravel() for factor in factors])
         workspace[: core.size] = core.transpose(self.order).ravel()
         model_values(self.coords, self.changes, flat, layout.offsets, layout.ranks, layout.starts, workspace, found)
-        return found
+        unsorted = np.empty(len(found))
+        unsorted[self.rows] = found
+        return unsorted
 
     @cached_property
     def inverse_order(self) -> list[int]:
@@ -179,12 +186,10 @@ class SortedEntries:
 
 def values_at(core: Matrix, factors: Sequence[Matrix], coords: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
     """Return the values of a model at some indices, `coords[k]` in mode k, in any order."""
-    shape, numbers = [len(factor) for factor in factors], np.arange(len(coords[0]), dtype=np.float64)
-    entries = SortedEntries.of(coords, numbers, shape, choose_order(coords, shape, core.shape))
-    found = np.empty(len(numbers))
+    shape = [len(factor) for factor in factors]
+    entries = SortedEntries.of(coords, np.empty(len(coords[0])), shape, choose_order(coords, shape, core.shape))
     wide = [np.asarray(factor, np.float64) for factor in factors]
-    found[entries.values.astype(np.intp)] = entries.model_values(np.asarray(core, np.float64), wide)
-    return found
+    return entries.model_values(np.asarray(core, np.float64), wide)
 
 
 def _share(work: Callable[[slice], Any], count: int, workers: int, begins: NDArray[np.intp] | None = None) -> list[Any]:

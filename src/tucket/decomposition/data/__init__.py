@@ -13,11 +13,15 @@ from tucket.decomposition.data.data import Data
 from tucket.decomposition.data.dense import DenseData
 from tucket.decomposition.data.device import DeviceData
 from tucket.decomposition.data.entries import EntriesData, is_filled
+from tucket.decomposition.data.known import Known, known_data
 from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.source import Source
 from tucket.sources.sparse import Sparse, distinct_entries
 
-__all__ = ["Data", "DenseData", "DeviceData", "EntriesData", "SourceData", "backend_of", "data_of", "load_for_passes"]
+__all__ = [
+    "Data", "DenseData", "DeviceData", "EntriesData", "Known", "SourceData", "backend_of", "data_of", "known_data",
+    "load_for_passes",
+]  # fmt: skip
 
 
 MANY_ENTRIES = 1 << 17

@@ -67,15 +67,23 @@ class ArrayData(Data):
         vectors = get_namespace(rows).linalg.svd(rows, full_matrices=False)[0]
         return vectors[:, : min(rank, vectors.shape[1])]
 
-    def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
-        """Return the derivatives of <R, Q> with respect to core and factors, in one pass, with weights R and model Q.
-
-        The model is a product of two matrices: rows for the outer modes, columns for the inner.
-        """
+    def _halves(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[int, Matrix, Matrix]:
+        """Return how many modes are outer, and a model as a product: rows for these modes, columns for the inner."""
         split = _choose_split(self.shape, core.shape)
+        outer = multiply_all(core, {mode: factors[mode].T for mode in range(split)})
+        return split, outer, kronecker(factors[split:])
+
+    def pieces(self, split: int, outer: Matrix, inner: Matrix) -> Iterator[tuple[slice, Any, Matrix, Matrix]]:
+        """Yield row numbers, entries, the rows of a product and the product: a model, given by `_halves`."""
+        table = reshape(outer, (-1, inner.shape[1]))
+        for some, part in self.rows(split):
+            rows = table[some, :]
+            yield some, part, rows, rows @ inner.T
+
+    def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
+        """Return the derivatives of <R, Q> with respect to core and factors, with weights R and model Q."""
+        split, outer, inner = self._halves(core, factors)
         outer_factors = {mode: factors[mode] for mode in range(split)}
-        outer = multiply_all(core, {mode: factor.T for mode, factor in outer_factors.items()})
-        inner = kronecker(factors[split:])
         if split:
             found = self.each(lambda rows, part: _weight_sums(part, split, outer[rows, ...], inner, terms))
         else:
@@ -92,10 +100,9 @@ class ArrayData(Data):
 
 def _weight_sums(data: ArrayData, split: int, outer: Matrix, inner: Matrix, terms: Terms) -> tuple[Matrix, Matrix, Any]:
     """Multiply the weights by both matrices of a product; also return the sum that `terms` returns."""
-    table, outer_sums, inner_sums, total = reshape(outer, (-1, inner.shape[1])), [], 0.0, 0.0
-    for some, part in data.rows(split):
-        rows = table[some, :]
-        weights, more = terms(data, part, rows @ inner.T)
+    outer_sums, inner_sums, total = [], 0.0, 0.0
+    for _, part, rows, model in data.pieces(split, outer, inner):
+        weights, more = terms(data, part, model)
         outer_sums.append(weights @ inner)
         inner_sums, total = inner_sums + weights.T @ rows, total + more
     return reshape(join(outer_sums), outer.shape), inner_sums, total

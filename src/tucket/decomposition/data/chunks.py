@@ -18,6 +18,7 @@ from tucket.base.run import Run
 from tucket.decomposition.data.data import HostData, Terms
 from tucket.decomposition.data.dense import DenseData
 from tucket.decomposition.data.entries import EntriesData
+from tucket.decomposition.data.pairs import Pair, PairArray
 from tucket.kernels.algebra import Matrix
 from tucket.sources.source import Chunk, Entries, Reduction, Source
 
@@ -48,7 +49,7 @@ class PartSums(Reduction[list[Part]]):
     def of(self, chunk: Chunk | Entries, workers: int) -> list[Part]:
         """Return what one chunk adds."""
         if isinstance(chunk, Chunk):
-            return self.work(DenseData(chunk.array, self.scale, workers), chunk.box)
+            return self.work(_dense_data(chunk.array, self.scale, workers), chunk.box)
         if not len(chunk.values):
             return [Part(np.zeros((0,) * len(shape)), (slice(0, 0),) * len(shape)) for shape in self.shapes]
         box = tuple(slice(int(indices.min()), int(indices.max()) + 1) for indices in chunk.coords)
@@ -69,6 +70,13 @@ class PartSums(Reduction[list[Part]]):
         for parts in results:
             totals = [_add(total, [part]) for total, part in zip(totals, parts)]
         return totals
+
+
+def _dense_data(array: Any, scale: float, workers: int) -> DenseData:
+    """Return a chunk, with the exposure of its cells if it has one, as data."""
+    if isinstance(array, Pair):
+        return PairArray(array.x, scale, workers, exposure=array.exposure)
+    return DenseData(array, scale, workers)
 
 
 def _add(room: Part, parts: Iterable[Part]) -> Part:

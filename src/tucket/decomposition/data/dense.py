@@ -40,7 +40,11 @@ class DenseData(HostData, ArrayData):
         """Do some work on runs of indices of the first mode, one run per worker."""
         workers = min(self.workers, len(self.tensor), 1 + self.tensor.size // THREAD_ENTRIES)
         pieces = runs(len(self.tensor), -(-len(self.tensor) // workers))
-        return list(ordered_map(lambda rows: work(rows, DenseData(self.tensor[rows], self.scale)), pieces, workers))
+        return list(ordered_map(lambda rows: work(rows, self._some(rows)), pieces, workers))
+
+    def _some(self, rows: slice) -> DenseData:
+        """Return some indices of the first mode, for one thread."""
+        return DenseData(self.tensor[rows], self.scale)
 
     def contract(self, matrices: Mapping[int, Matrix]) -> Matrix:
         """Sum the tensor along some modes, against the columns of a matrix for each, in one pass."""

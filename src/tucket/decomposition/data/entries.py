@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -37,12 +37,19 @@ def is_filled(tensor: NDArray[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EntriesData(HostData):
-    """Entries, no two of which have the same index."""
+    """Entries, no two of which have the same index.
+
+    Attributes
+    ----------
+    template : EntriesData, optional
+        Entries of the same cells, which need not be sorted again.
+    """
 
     entries: Entries
     scale: float = 1.0
     workers: int = 1
     orders: dict[frozenset[int], SortedEntries] = field(default_factory=dict)
+    template: EntriesData | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,9 +78,18 @@ class EntriesData(HostData):
         known = frozenset(first)
         if known not in self.orders:
             coords, values, shape = self.entries
-            order = choose_order(coords, shape, ranks, first)
-            self.orders[known] = SortedEntries.of(coords, values * np.float64(self.scale), shape, order)
+            values = values * np.float64(self.scale)
+            if self.template is not None:
+                like = self.template._sorted(ranks, first)
+                self.orders[known] = replace(like, values=values[like.rows])
+            else:
+                order = choose_order(coords, shape, ranks, first)
+                self.orders[known] = SortedEntries.of(coords, values, shape, order)
         return self.orders[known]
+
+    def model_values(self, core: Matrix, factors: Sequence[Matrix]) -> NDArray[np.float64]:
+        """Return the values of a model at the entries."""
+        return self._sorted(core.shape).model_values(core, factors)
 
     def contract(self, matrices: Mapping[int, Matrix]) -> Matrix:
         """Sum the tensor along some modes, against the columns of a matrix for each, in one pass."""

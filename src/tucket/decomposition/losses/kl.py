@@ -9,15 +9,17 @@ columns to sum 1 again. This never raises the divergence, and keeps the total.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tucket.backends import get_namespace
-from tucket.decomposition.data import Data
-from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, published_ratio
+from tucket.decomposition.data import Data, Known
+from tucket.decomposition.data.known import slopes_of_all
+from tucket.decomposition.losses.loss import FREE, Fixed, Further, Loss, Problem, Update, accelerated, published_ratio
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
+    at_least,
     distance_of,
     inner_product,
     join,
@@ -69,6 +71,14 @@ class KullbackLeibler(Loss):
         """Return the total of the tensor."""
         return pyramid.total / pyramid.scale
 
+    def observed(self, known: Known, measures: Sequence[Matrix], total: float) -> ObservedDivergence:
+        """Return the divergence of what is known from models."""
+        return ObservedDivergence(known, measures, total)
+
+    def observed_value(self, distance: float, norm: float, scale: float) -> float:  # noqa: ARG002
+        """Return the divergence of what is known."""
+        return distance / scale
+
 
 class Divergence(Problem):
     """The divergence of a tensor, of given total, from Tucker models.
@@ -100,27 +110,25 @@ class Divergence(Problem):
         return self.slopes(*parts)[2]
 
     def descend(self, parts: Parts) -> Iterator[Update]:
-        """Yield the given mixture and ever better ones, with their divergence, which never rises.
+        """Yield the given mixture and ever better ones: a step extends one of expectation-maximisation."""
 
-        Each step goes further than expectation-maximisation would. If that raises the divergence, the plain step of
-        expectation-maximisation is taken instead.
-        """
-        here, step, least, further = parts, parts, math.inf, QuasiNewton(self.total)
-        del parts  # it may be large
-        while True:
+        def improve(here: Parts) -> tuple[float, Callable[[], Parts]]:
             better, divergence = self.improve(*here)
-            if divergence > least and here is not step:
-                here, further = step, QuasiNewton(self.total)
-                continue
-            least = min(least, divergence)  # a step alone may raise it, but only by a rounding error
-            yield (*here, least)
-            here, step = self._keep(further(here, better), better), better
+            return divergence, lambda: better
 
-    def _keep(self, parts: Parts, fixed: Parts) -> Parts:
-        """Return parts, with the fixed ones taken from another model."""
-        core = fixed[0] if self.fixed.core else parts[0]
-        pairs = enumerate(zip(parts[1], fixed[1]))
-        return core, [kept if mode in self.fixed.modes else found for mode, (found, kept) in pairs]
+        return accelerated(parts, improve, self._remember)
+
+    def _remember(self) -> Further:
+        """Return what extends steps, but for the fixed parts."""
+        further = QuasiNewton(self.total)
+
+        def extend(here: Parts, step: Parts) -> Parts:
+            core, factors = further(here, step)
+            pairs = enumerate(zip(factors, step[1]))
+            kept = [fixed if mode in self.fixed.modes else found for mode, (found, fixed) in pairs]
+            return step[0] if self.fixed.core else core, kept
+
+        return extend
 
     def improve(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Parts, float]:
         """Take one step from a mixture; return the better one, and the divergence from the one that was given."""
@@ -147,6 +155,51 @@ class Divergence(Problem):
             core = core * published_ratio(by_core, mass)
             _, by_factor, divergence = self.slopes(core, factors)
             yield core, list(factors), divergence
+
+
+class ObservedDivergence(Problem):
+    """The divergence of what is known of a tensor from Tucker models.
+
+    The measures are the weights of the rank-1 model, one vector per mode; its total is that of the tensor as expected.
+    """
+
+    def __init__(self, known: Known, measures: Sequence[Matrix], total: float) -> None:
+        self.known, self.measures, self.total = known, measures, total
+
+    def begin(self, parts: Parts) -> Parts:
+        """Return a mixture with a little of the rank-1 model in every component."""
+        return self._mix(parts, START_MIX)
+
+    def soften(self, parts: Parts) -> Parts:
+        """Return a mixture with much of the rank-1 model in every component."""
+        return self._mix(parts, SOFT_MIX)
+
+    def _mix(self, parts: Parts, floor: float) -> Parts:
+        core, factors = to_mixture(*parts)
+        total = float(core.sum()) or 1.0
+        return mix(core, factors, floor, [total * weights for weights in self.measures], total)
+
+    def distance(self, parts: Parts) -> float:
+        """Return the divergence of a model."""
+        return self.known.compare(*parts)[1]
+
+    def descend(self, parts: Parts) -> Iterator[Update]:
+        """Yield the given mixture and ever better ones.
+
+        A step is one of expectation-maximisation for the tensor in which the model fills what is not known.
+        """
+        return accelerated(parts, self._improve, lambda: QuasiNewton(self.total, keeps_total=False))
+
+    def _improve(self, parts: Parts) -> tuple[float, Callable[[], Parts]]:
+        (by_core, by_factors), divergence = self.known.compare(*parts)
+
+        def take() -> Parts:
+            core, factors = parts
+            whole_core, whole = slopes_of_all(core, factors)
+            better = [f * at_least(w + s / self.known.most, 0.0) for f, w, s in zip(factors, whole, by_factors)]
+            return core * at_least(whole_core + by_core / self.known.most, 0.0), list(map(_normalised, better))
+
+        return divergence, take
 
 
 def mix(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tucket.decomposition.data import Known
 from tucket.kernels.algebra import Matrix, Parts, at_least
 
 if TYPE_CHECKING:
@@ -60,6 +62,31 @@ class Problem(ABC):
         raise ValueError(f"preset: there are no published updates for {type(self).__name__}; leave preset out")
 
 
+Improve = Callable[[Parts], tuple[float, Callable[[], Parts]]]
+"""Maps a model to its distance, and to a function that takes one step from it, which never raises the distance."""
+
+Further = Callable[[Parts, Parts], Parts]
+"""Maps the two ends of a step to a model further on; it remembers the steps before."""
+
+
+def accelerated(parts: Parts, improve: Improve, remember: Callable[[], Further]) -> Iterator[Update]:
+    """Yield a model and ever better ones, with their distance, which never rises.
+
+    Each step goes further than `improve` would. If that raises the distance, the plain step is taken instead.
+    """
+    here, step, least, further = parts, parts, math.inf, remember()
+    del parts  # it may be large
+    while True:
+        distance, take = improve(here)
+        if distance > least and here is not step:
+            here, further = step, remember()
+            continue
+        least = min(least, distance)  # a step alone may raise it, but only by a rounding error
+        yield (*here, least)
+        step = take()
+        here = further(here, step)
+
+
 class Loss(ABC):
     """A loss that a decomposition minimises.
 
@@ -95,6 +122,14 @@ class Loss(ABC):
     def unit(self, pyramid: Pyramid) -> float:  # noqa: ARG002
         """Return the scale of the loss, by which absolute tolerances are multiplied."""
         return 1.0
+
+    def observed(self, known: Known, measures: Sequence[Matrix], total: float) -> Problem:  # noqa: ARG002
+        """Return the problem for what is known of a tensor, given measures that sum to 1, and its expected total."""
+        raise ValueError(f"observed: loss={self.name!r} is for tensors without gaps; give 'kl' or 'ls'")
+
+    def observed_value(self, distance: float, norm: float, scale: float) -> float:  # noqa: ARG002
+        """Return the loss of what is known, given its distance, and that of a model of zeros."""
+        return distance
 
 
 LEAST = 1e-11

@@ -11,14 +11,16 @@ Only the contraction of X with the factors reads the tensor; all other terms are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from tucket.backends import get_namespace
-from tucket.decomposition.data import Data
-from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, published_ratio
+from tucket.decomposition.data import Data, Known
+from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, accelerated, published_ratio
 from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 from tucket.kernels.algebra import (
     Matrix,
@@ -33,6 +35,7 @@ from tucket.kernels.algebra import (
     weigh,
     without,
 )
+from tucket.kernels.measures import error_ratio
 
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
@@ -68,6 +71,14 @@ class SquaredError(Loss):
     def value(self, distance: float, level: Level, pyramid: Pyramid) -> float:  # noqa: ARG002
         """Return the relative error of the whole tensor."""
         return level.relative_error(distance)
+
+    def observed(self, known: Known, measures: Sequence[Matrix], total: float) -> ObservedSquares:  # noqa: ARG002
+        """Return the squared distance of models from what is known."""
+        return ObservedSquares(known, measures)
+
+    def observed_value(self, distance: float, norm: float, scale: float) -> float:  # noqa: ARG002
+        """Return the relative error of what is known."""
+        return error_ratio(distance, norm)
 
 
 class LeastSquares(Problem):
@@ -148,6 +159,60 @@ class LeastSquares(Problem):
             core = core * published_ratio(target, multiply_all(core, grams))
             square = float(inner_product(core, multiply_all(core, grams)) - 2 * inner_product(core, target))
             yield core, list(factors), max(0.0, self.norm + square)
+
+
+class ObservedSquares(Problem):
+    """The squared distance of Tucker models from what is known of a tensor: the sum of (x - E Q)**2 / E.
+
+    The tensor is in the metric of the measures: each entry is divided by their roots. `begin` does so to the rows of
+    the factors, and `end` undoes it.
+    """
+
+    def __init__(self, known: Known, measures: Sequence[Matrix]) -> None:
+        self.known, self.roots = known, [np.sqrt(measure) for measure in measures]
+        self.settings = *FREE.flags(len(measures)), *map(np.ones_like, measures)
+
+    def begin(self, parts: Parts) -> Parts:
+        """Return a model with its factors in the metric."""
+        return parts[0], [factor / root[:, None] for factor, root in zip(parts[1], self.roots)]
+
+    def end(self, parts: Parts) -> Parts:
+        """Return a model with its factors out of the metric."""
+        return parts[0], [factor * root[:, None] for factor, root in zip(parts[1], self.roots)]
+
+    def distance(self, parts: Parts) -> float:
+        """Return the squared distance of a model."""
+        return self.known.fill(*self.begin(parts))[1]
+
+    def descend(self, parts: Parts) -> Iterator[Update]:
+        """Yield the given model and ever better ones: a step is a sweep over the tensor that the model fills."""
+        return accelerated(parts, self._improve, Momentum)
+
+    def _improve(self, parts: Parts) -> tuple[float, Callable[[], Parts]]:
+        filled, distance = self.known.fill(*parts)
+
+        def take() -> Parts:
+            core, *factors = _sweep(filled, CORE_STEPS, *self.settings, parts[0], *parts[1])[:-1]
+            return core, factors
+
+        return distance, take
+
+
+class Momentum:
+    """Extends a sweep by a growing share of the change since the sweep before."""
+
+    def __init__(self) -> None:
+        self.pace = PACE
+        self.before: Parts | None = None
+
+    def __call__(self, here: Parts, step: Parts) -> Parts:  # noqa: ARG002
+        """Return a model beyond `step`."""
+        before, self.before = self.before, step
+        if before is None:
+            return step
+        found = _further(step, before, self.pace)
+        self.pace = min(1.0, self.pace * FASTER)
+        return found
 
 
 def _contract(data: Data, metric: Sequence[Matrix], factors: dict[int, Matrix]) -> Matrix:
@@ -264,7 +329,7 @@ def halves(modes: Sequence[int], shrink: Sequence[float]) -> Iterator[tuple[list
             yield some, others
 
 
-def _further(found: Update, before: Update, pace: float) -> Parts:
+def _further(found: Parts | Update, before: Parts | Update, pace: float) -> Parts:
     def move(now: Matrix, then: Matrix) -> Matrix:
         return at_least(now + pace * (now - then), 0.0)
 

@@ -53,3 +53,46 @@ def ratios(tensor, model):
         model[i] = ratio
         total += tensor[i] * log(ratio)
     return total, lost
+
+
+SERIES_LIMIT = 0.05
+"""Largest relative difference for which the divergence is summed as a series, since logarithms would lose digits."""
+
+
+@summing
+def compare_known(tensor, exposure, model):
+    """Overwrite each entry q of the flat model by tensor / q - exposure; 0 where nothing is known.
+
+    Return the divergence, the sum of x log(x / E q) - x + E q, as a sum of terms that are not negative; and the total
+    of the tensor where the model is negligible.
+    """
+    total, lost = 0.0, 0.0
+    size = np.uint64(tensor.size)
+    for i in range(size):  # a separate loop, so that the compiler vectorises the next one
+        expected = exposure[i] * model[i]
+        model[i] = expected if expected > NEGLIGIBLE else 0.0
+        lost += tensor[i] if model[i] == 0.0 else 0.0
+    for i in range(size):
+        expected = model[i]
+        ratio = tensor[i] / (expected if expected > 0 else np.inf)
+        d = ratio - 1.0
+        series = 1 / 110
+        for divisor in (90.0, 72.0, 56.0, 42.0, 30.0, 20.0, 12.0, 6.0, 2.0):
+            series = 1 / divisor - d * series
+        total += expected * (d * d * series if abs(d) < SERIES_LIMIT else ratio * log(ratio) - d)
+        model[i] = exposure[i] * d
+    return total, lost
+
+
+@summing
+def fill_unknown(tensor, exposure, most, model):
+    """Overwrite each entry q of the flat model by tensor / most + (1 - exposure / most) q.
+
+    Return the sum of (tensor - exposure * q)**2 / exposure over all entries that are known.
+    """
+    total = 0.0
+    for i in range(np.uint64(tensor.size)):
+        gap = tensor[i] - exposure[i] * model[i]
+        total += gap * gap / exposure[i] if exposure[i] > 0 else 0.0
+        model[i] += gap / most
+    return total
