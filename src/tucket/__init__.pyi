@@ -1,4 +1,5 @@
 from . import geometry
+from .analysis.cross_validate import cross_validate
 from .base.axes import Axes
 from .base.blocks import Blocks
 from .base.partition import Partition
@@ -16,6 +17,7 @@ from .models.load import load
 from .models.statistics import Statistics
 from .models.tucker import Tucker
 from .projection.best_rank1 import best_rank1
+from .projection.held_out import CrossValidation
 from .projection.information_curve import InformationCurve, information_curve
 from .projection.ltr import ltr
 from .sources import datasets
@@ -31,6 +33,7 @@ __all__ = [
     "Axes",
     "BlockTucker",
     "Blocks",
+    "CrossValidation",
     "Fit",
     "InformationCurve",
     "Partition",
@@ -42,6 +45,7 @@ __all__ = [
     "Tucker",
     "best_rank1",
     "collect",
+    "cross_validate",
     "datasets",
     "from_entries",
     "from_parquet",

@@ -19,6 +19,7 @@ from strategies import partitions, tensors
 from tucket import kernels
 from tucket.base.blocks import Blocks
 from tucket.base.run import Run
+from tucket.kernels.cpu import scores
 from tucket.projection.search import Search
 from tucket.projection.strategies import STRATEGIES, Clusters, Segments, clusters, segments
 from tucket.sources.dense import Mapped
@@ -242,3 +243,37 @@ def test_scale_changes_no_choice(exponent: int) -> None:
     for blocks in ("segments", "clusters"):
         assert tk.ltr(scaled, 3, blocks=blocks).partition == tk.ltr(x, 3, blocks=blocks).partition
     assert tk.ltr(scaled, retain=0.5).partition == tk.ltr(x, retain=0.5).partition
+
+
+@given(st.integers(0, 10_000), st.integers(1, 9), st.integers(2, 5), st.booleans(), st.data())
+def test_pairs_are_joined_where_least_is_lost(
+    seed: int, size: int, width: int, only_neighbours: bool, data: st.DataObject
+) -> None:
+    rows = np.random.default_rng(seed).gamma(0.5, size=(size, width))
+    rank, groups = data.draw(st.integers(1, size)), [[k] for k in range(size)]
+
+    def score(group: list[int]) -> float:
+        sums = rows[group].sum(axis=0)
+        return float((sums * np.log(sums)).sum() - sums.sum() * np.log(sums.sum()))
+
+    while len(groups) > rank:
+        _, first, second = min(
+            (score(a) + score(b) - score(a + b), i, j)
+            for (i, a), (j, b) in itertools.combinations(enumerate(groups), 2)
+            if not only_neighbours or j == i + 1
+        )
+        groups[first] += groups.pop(second)
+    expected = np.empty(size, int)
+    for group in groups:
+        expected[group] = min(group)
+    np.testing.assert_array_equal(scores.join_pairs(rows.copy(), rank, only_neighbours), expected)
+
+
+def test_a_search_finds_planted_blocks() -> None:
+    found = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        labels = [rng.permutation(np.arange(size) % rank) for size, rank in zip((60, 50, 40), (5, 4, 6))]
+        x = rng.poisson(3 * rng.gamma(1.0, 1.0, (5, 4, 6))[np.ix_(*labels)])
+        found += tk.ltr(x, (5, 4, 6)).kl(x) <= 1.001 * tk.ltr(x, blocks=tk.Partition.from_labels(labels)).kl(x)
+    assert found == 8

@@ -35,15 +35,26 @@ from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
 from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
 from tucket.decomposition.starts import STARTS, Start
 from tucket.kernels.algebra import Parts
+from tucket.models.expected import total_of
 from tucket.models.model import Model
 from tucket.models.statistics import Statistics
 from tucket.models.tucker import Tucker
+from tucket.projection.held_out import FitRank, choose_rank
 from tucket.sources.as_source import as_source
 from tucket.sources.observed import Observation, Observed, is_all, observe, split_mask
 from tucket.sources.source import Source
 
 FULL_ENTRIES = 1 << 27
 """Largest dense tensor, in entries, that is decomposed down to single indices by default."""
+
+GAP_STARTS = ("auto", "ltr", "random")
+"""Starts for tensors with gaps."""
+
+MAX_ITERATIONS = 1000
+"""Iterations of each descent, at most, by default."""
+
+TOL = 1e-4
+"""Share of the loss that ten iterations must gain together, by default."""
 
 PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "finest": None}
 """Settings of the method that the LTR paper compares with."""
@@ -52,7 +63,7 @@ PAPER = {"init": "hosvd", "n_iter_max": 10, "tol": 1e-4, "multilevel": False, "f
 @explain_keywords
 def ntd(
     x: Any,
-    rank: Rank | Mapping[int | str, SupportsIndex | None] | None = None,
+    rank: Rank | Mapping[int | str, SupportsIndex | None] | Literal["cv"] | None = None,
     *,
     loss: Literal["kl", "ls"] | Loss = "kl",
     init: Literal["auto", "ltr", "hosvd", "random"] | Model | tuple[ArrayLike, Sequence[ArrayLike]] = "auto",
@@ -60,8 +71,8 @@ def ntd(
     labels: Mapping[int | str, ArrayLike] | Iterable[ArrayLike | None] | None = None,
     observed: Observation = "all",
     exposure: ArrayLike | None = None,
-    n_iter_max: int = 1000,
-    tol: float = 1e-4,
+    n_iter_max: int = MAX_ITERATIONS,
+    tol: float = TOL,
     multilevel: Literal["auto"] | bool = "auto",
     finest: int | Partition | None = None,
     fixed: int | str | Iterable[int | str] = (),
@@ -92,10 +103,10 @@ def ntd(
         array API standard stays on its device, and the model holds arrays of the same library. A sparse tensor is
         never made dense: only its entries are read. Files, dask arrays and streams larger than 64 MB are read again
         for every iteration, chunk by chunk; each worker of a dask cluster reduces its own chunks.
-    rank : int, or one per mode, each an int or None; or dict, optional
+    rank : int, or one per mode, each an int or None; or dict; or "cv", optional
         Number of components of each mode; None means one per index. One int for all modes is lowered to the size of a
-        mode that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`. Not needed if `init`
-        is a model.
+        mode that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`. "cv" chooses the rank
+        that predicts held-out cells best, as `cross_validate` does. Not needed if `init` is a model.
     loss : {"kl", "ls"} or Loss, default "kl"
         The loss to minimise: "kl" is the generalised Kullback-Leibler divergence, "ls" the relative error in the
         Frobenius norm. A `Loss` object is a loss of your own.
@@ -169,6 +180,9 @@ def ntd(
     run, passes = Run.of(workers, None, callback, 0 if rng is None else rng, budget), PassCounter(progress)
     source, target = _read(x, names, labels, observed, exposure), check_dtype(dtype)
     goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
+    if isinstance(rank, str) and rank == "cv":
+        start = init if isinstance(init, str) else "auto"
+        rank = choose_rank(source, fit_components(goal, start, n_iter_max), goal.by_mass, run)
     if isinstance(source, Observed):
         _refuse_with_gaps(multilevel=multilevel, finest=finest, fixed=fixed, preset=preset)
         return _fit_observed(source, rank, init, goal, Descent(run, n_iter_max, tol), target)
@@ -212,13 +226,29 @@ def _refuse_with_gaps(**options: Any) -> None:
 def _fit_observed(known: Observed, rank: Any, init: Any, loss: Loss, descent: Descent, dtype: np.dtype[Any]) -> Fit:
     """Decompose what is known of a tensor."""
     given = None if isinstance(init, str) else _check_model(init, known.x)
-    if given is None and init not in ("auto", "ltr", "random"):
-        raise ValueError(f"init: {init!r} is for tensors without gaps; give 'auto', 'ltr', 'random', or a model")
+    if given is None and init not in GAP_STARTS:
+        raise ValueError(f"init: {init!r} is for tensors without gaps; give {listed(GAP_STARTS)}, or a model")
     ranks = _check_ranks(rank, known.x, given)
     with single_threaded_blas:
         core, factors = decompose_observed(descent, known, init if given is None else given, ranks, loss)
     model = Tucker(core, factors, known.x.axes).astype(dtype)
     return Fit(model, descent.steps, descent.stopped, [known.shape], descent.n_iterations)
+
+
+def fit_components(
+    loss: str | Loss = "kl", init: str = "auto", n_iter_max: int = MAX_ITERATIONS, tol: float = TOL
+) -> FitRank:
+    """Return a function that fits a model of some rank to what is known."""
+    goal = loss if isinstance(loss, Loss) else choose(loss, LOSSES, "loss")
+    start = choose(init, dict.fromkeys(GAP_STARTS, init), "init")
+
+    def fit(train: Observed, rank: tuple[int, ...], run: Run) -> tuple[Tucker, float]:
+        descent = Descent(run, n_iter_max, tol)
+        with single_threaded_blas:
+            model = Tucker._of(*decompose_observed(descent, train, start, rank, goal))
+        return model, descent.steps[-1].loss / (total_of(train.x, run) if goal.by_mass else 1.0)
+
+    return fit
 
 
 def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object) -> Fixed:

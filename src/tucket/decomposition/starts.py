@@ -60,7 +60,7 @@ def from_clusters(level: Level, rank: tuple[int, ...], run: Run) -> Parts:
     """Start from an LTR model with the clusters of a full search."""
     data, run = level.data, _run_for(level.data, run)
     blocks = Partition.uniform(data.shape, rank)
-    blocks = Search(data.source, run).best(blocks, [Clusters()] * len(rank), run.generator())
+    blocks = Search(data.source, run).best(blocks, [Clusters()] * len(rank))
     return _project(data, data.source, blocks, run)
 
 

@@ -43,7 +43,7 @@ class LTR(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # 
     max_sweeps : int, default 50
         Maximum number of sweeps of the search for blocks.
     random_state : int or RandomState, optional
-        Seed of random blocks and of the starts of the search; fixed by default.
+        Seed of "random" blocks; fixed by default.
     workers : int, optional
         Maximum number of threads; by default one per processor.
 

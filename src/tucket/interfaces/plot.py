@@ -18,9 +18,10 @@ from tucket.models.model import Model
 if TYPE_CHECKING:
     from tucket.decomposition.fit import Fit
     from tucket.interfaces.compare import Entry
+    from tucket.projection.held_out import CrossValidation
     from tucket.projection.information_curve import InformationCurve
 
-__all__ = ["blocks", "core", "errors", "information", "model", "slices"]
+__all__ = ["blocks", "core", "cross_validation", "errors", "information", "model", "slices"]
 
 # the palette of Okabe and Ito: like cividis, it works for people with any colour vision
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000")
@@ -179,6 +180,52 @@ def information(curve: InformationCurve, *, ax: Any = None) -> Any:
     knee = curve.knee()
     ax.plot(knee.n_parameters, knee.kept, "o", color=COLOURS[5], label=f"knee: {knee.rank}")
     ax.set(xscale="log", xlabel="parameters", ylabel="information kept", ylim=(0, 1.02))
+    ax.legend(fontsize=8)
+    ax.grid(alpha=0.3)
+    return ax
+
+
+def cross_validation(table: CrossValidation, *, ax: Any = None) -> Any:
+    """Plot the loss on held-out cells, and on those of the fit, against the size of the model.
+
+    Parameters
+    ----------
+    table : CrossValidation
+        The result of `tucket.cross_validate`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes with the plot.
+
+    Raises
+    ------
+    ImportError
+        If Matplotlib is not installed.
+
+    See Also
+    --------
+    tucket.cross_validate : Makes the table.
+
+    Examples
+    --------
+    >>> import tucket as tk
+    >>> x = np.random.default_rng(0).poisson(np.kron([[9, 1], [2, 7]], np.ones((10, 8))))
+    >>> cross_validation(tk.cross_validate(x, [1, 2, 4])).get_xlabel()
+    'parameters'
+    """
+    ax = _new_axes() if ax is None else ax
+    scores = sorted(table.scores, key=lambda score: (score.n_parameters, score.loss))
+    best, chosen = table.least, table.best()
+    sizes = [score.n_parameters for score in scores]
+    errors = [score.error_beside(best) for score in scores]
+    ax.errorbar(sizes, [s.loss for s in scores], errors, fmt="o", color=COLOURS[0], capsize=3, label="held-out cells")
+    ax.plot(sizes, [s.fitted for s in scores], ".", color=COLOURS[1], label="cells of the fit")
+    taken = next(score for score in scores if score.rank == chosen)
+    ax.plot(taken.n_parameters, taken.loss, "o", ms=14, mfc="none", color=COLOURS[2], label=f"rank {chosen}")
+    ax.set(xscale="log", xlabel="parameters", ylabel=table.loss)
     ax.legend(fontsize=8)
     ax.grid(alpha=0.3)
     return ax

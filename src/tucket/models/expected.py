@@ -10,7 +10,7 @@ import numpy as np
 from tucket.base.run import Run
 from tucket.sources.observed import Observed
 from tucket.sources.reductions import Scalars
-from tucket.sources.source import Chunk, Entries
+from tucket.sources.source import Chunk, Entries, Source
 from tucket.sources.transformed import Transformed
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class Total(Scalars):
         return np.array([values.sum(dtype=np.float64)])
 
 
+def total_of(source: Source, run: Run) -> float:
+    """Return the sum of all entries."""
+    return float(source.reduce(Total(), run)[0])
+
+
 @dataclass(frozen=True)
 class LogExposure(Scalars):
     """The sum of the entries times the logarithms of their exposures."""
@@ -58,7 +63,7 @@ class LogExposure(Scalars):
 def divergence_of_observed(model: Model, observed: Observed, run: Run) -> float:
     r"""Return the divergence of what is observed: :math:`\sum x \log (x / E Q) - x + E Q`."""
     total = model._total() + x_log_exposure(observed, run)
-    exposed = float(Transformed(observed.part, TimesModel(model)).reduce(Total(), run)[0])
+    exposed = total_of(Transformed(observed.part, TimesModel(model)), run)
     return max(0.0, model._kl(observed.x, run) - (exposed if observed.is_complement else total - exposed))
 
 

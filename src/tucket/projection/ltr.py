@@ -15,7 +15,9 @@ from tucket.base.partition import Partition, single_indices
 from tucket.base.run import ProgressCallback, Run, StepCallback
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import read_finely
+from tucket.models.expected import divergence_of_observed, total_of
 from tucket.models.statistics import Statistics, read
+from tucket.projection.held_out import FitRank, choose_rank
 from tucket.projection.information_curve import check_criterion, information_curve
 from tucket.projection.observed_search import search_observed
 from tucket.projection.plan import BlockChoice, Plan, make_plan
@@ -27,7 +29,10 @@ from tucket.sources.observed import Observation, Observed, is_all, observe, spli
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
-RankChoice = Rank | Mapping[int | str, SupportsIndex | None] | Literal["mdl"] | None
+RankChoice = Rank | Mapping[int | str, SupportsIndex | None] | Literal["mdl", "cv"] | None
+
+MAX_SWEEPS = 50
+"""Sweeps of the search for blocks, at most, by default."""
 
 VARIANTS: Mapping[str, Callable[[Statistics], BlockTucker]] = {
     "projection": Statistics.project,
@@ -50,7 +55,7 @@ def ltr(
     exposure: ArrayLike | None = None,
     rng: np.random.Generator | int | None = None,
     dtype: DTypeLike = np.float64,
-    max_sweeps: int = 50,
+    max_sweeps: int = MAX_SWEEPS,
     max_seconds: float | None = None,
     callback: StepCallback | None = None,
     workers: int | None = None,
@@ -74,11 +79,11 @@ def ltr(
         device. Or anything else that `collect` reads: sparse, labelled, in files, in a stream, on a cluster. Or
         statistics of a tensor: any coarser model follows from them without the data. A stream is read once, for
         statistics as fine as memory allows.
-    rank : int, or one per mode, each an int or None; or dict; or "mdl", optional
+    rank : int, or one per mode, each an int or None; or dict; or "mdl" or "cv", optional
         Number of blocks of each mode; None leaves a mode whole. One int for all modes is lowered to the size of a mode
         that has fewer indices. A dict names the modes, as in `{"user": 10, "hour": None}`, and leaves the others whole.
-        "mdl" takes the entries for counts and chooses the rank of least description length. Not needed where `blocks`
-        are given.
+        "mdl" takes the entries for counts and chooses the rank of least description length. "cv" chooses the rank that
+        predicts held-out cells best, as `cross_validate` does. Not needed where `blocks` are given.
     retain : float from 0 to 1, optional
         Instead of a rank: the share of the total correlation to keep, with as few parameters as possible.
     max_parameters : int, optional
@@ -106,7 +111,7 @@ def ltr(
         exposure times the model, whose entries are rates. A cell with exposure 0 is not known. With gaps or exposure
         the model is still the one of least divergence for its blocks, found in a few cycles.
     rng : None, int or numpy.random.Generator, optional
-        For "random" blocks, and for the starts of a search, which are always the same without one.
+        For "random" blocks; a search draws nothing.
     dtype : float32 or float64, default float64
         Type of the model. Sums are taken in float64 in any case; on a GPU, some thousand neighbours are summed in
         float32 before that.
@@ -162,6 +167,8 @@ def ltr(
     data = data if isinstance(data, Statistics) else as_source(data, allow_traced=True)
     data, target = data if names is None and labels is None else data._named(names, labels), check_dtype(dtype)
     known = observe(data, observed, exposure) if has_gaps else data
+    if isinstance(rank, str) and rank == "cv" and retain is None and max_parameters is None:
+        rank = choose_rank(_check_held_out(known), fit_blocks(blocks, max_sweeps, rng), True, run)
     if isinstance(known, Observed):
         _refuse_with_gaps(variant, rank, retain, max_parameters)
         plan = make_plan(blocks, rank, rng, single_indices(known.shape), known.x.axes)
@@ -178,6 +185,24 @@ def ltr(
         if data.backend is NUMPY and target == model.core.dtype
         else model.astype(target)._to_backend(data.backend)
     )
+
+
+def fit_blocks(blocks: Any = "clusters", max_sweeps: int = MAX_SWEEPS, rng: Any = None) -> FitRank:
+    """Return a function that fits a block model of some rank to what is known."""
+
+    def fit(train: Observed, rank: tuple[int, ...], run: Run) -> tuple[BlockTucker, float]:
+        plan = make_plan(blocks, rank, rng, single_indices(train.shape), train.x.axes)
+        model = project_observed(train, search_observed(train, plan, run, max_sweeps), run)
+        return model, divergence_of_observed(model, train, run) / total_of(train.x, run)
+
+    return fit
+
+
+def _check_held_out(known: Any) -> Source | Observed:
+    """Return what cells can be held out of."""
+    if isinstance(known, Source | Observed):
+        return known
+    raise TypeError("rank='cv': statistics have no cells that could be held out; give the tensor")
 
 
 def _refuse_with_gaps(variant: str, rank: Any, retain: Any, max_parameters: Any) -> None:

@@ -50,10 +50,10 @@ Matrix = NDArray[np.float64]
 
 def search_observed(observed: Observed, plan: Plan, run: Run, max_sweeps: int) -> Partition:
     """Return the best blocks found for a tensor with gaps."""
-    if not plan.searches or plan.rng is None:
+    if not plan.searches:
         return plan.start
     rank1 = project_observed(observed, Partition.uniform(observed.shape, 1), run)
-    found = ObservedSearch(observed, run, max_sweeps, rank1).best(plan.start, plan.strategies, plan.rng)
+    found = ObservedSearch(observed, run, max_sweeps, rank1).best(plan.start, plan.strategies)
     free = [mode for mode, each in enumerate(plan.strategies) if each.searches and not each.contiguous]
     return Moves(observed, found, list(rank1.weights), run).improve(free) if free else found
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from tucket.base.axes import Axes, by_mode
@@ -24,6 +23,7 @@ from tucket.base.checks import (
 )
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import Run
+from tucket.base.threads import single_threaded_blas
 from tucket.models.statistics import Statistics
 from tucket.projection.search import Search
 from tucket.projection.strategies import STRATEGIES, BlockStrategy, StrategyName
@@ -41,11 +41,10 @@ GIVEN = Given()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Blocks to start from, a strategy for each mode, and the generator that drew the blocks, if one did."""
+    """Blocks to start from, and a strategy for each mode."""
 
     start: Partition
     strategies: tuple[BlockStrategy, ...]
-    rng: np.random.Generator | None
 
     @property
     def searches(self) -> bool:
@@ -63,9 +62,10 @@ class Plan:
 
     def search(self, source: Source, run: Run, max_sweeps: int, whole: Statistics | None = None) -> Partition:
         """Return the best blocks found."""
-        if not self.searches or self.rng is None:
+        if not self.searches:
             return self.start
-        return Search(source, run, max_sweeps, whole).best(self.start, self.strategies, self.rng)
+        with single_threaded_blas:  # its products are small, and threads of BLAS would wait for each other
+            return Search(source, run, max_sweeps, whole).best(self.start, self.strategies)
 
 
 def make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | None = None) -> Plan:
@@ -92,17 +92,14 @@ def _make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | N
         )
     ranks = rank_per_mode(by_mode(rank, axes, len(base), None, "rank"), base.rank)
     strategies = tuple(each or GIVEN for each in named)
-    drawing = [each for each in strategies if each.needs_rng]
-    if rng is None and all(each.searches for each in drawing):
-        rng = 0  # the same search for the same data
-    generator = check_rng(rng) if drawing else None
+    generator = check_rng(rng) if any(each.needs_rng for each in strategies) else None
     start = tuple(
         strategy.start(fine.rank, _check_rank(wanted, fine, mode), generator)
         if strategy is not GIVEN
         else _given(choice, wanted, fine, mode)
         for mode, (strategy, choice, wanted, fine) in enumerate(zip(strategies, choices, ranks, base.modes))
     )
-    return Plan(Partition(start), strategies, generator)
+    return Plan(Partition(start), strategies)
 
 
 def _choices(blocks: Any, base: Partition) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ information.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,13 +27,13 @@ from tucket.kernels import kernels_for
 from tucket.kernels.algebra import unfold
 from tucket.models.statistics import Statistics
 from tucket.projection.strategies import BlockStrategy, Segments
-from tucket.projection.unfolding import Unfolding, information_kept
+from tucket.projection.unfolding import Unfolding, add_rows, information_kept, to_host
 from tucket.sources.dense import Array
 from tucket.sources.reductions import Unfoldings, block_sums
 from tucket.sources.source import Source
 
-RESTARTS, CHEAP_LOGS = 8, 500_000
-"""Maximum number of random starts, and maximum logarithms of one sweep of all of them."""
+FINER, CHEAP_LOGS = (4, 2), 4_000_000
+"""How many times more blocks other descents start with, and maximum logarithms of one of their sweeps."""
 
 LONG_LOGS = 1_000_000_000
 """Logarithms of a sweep from which `TOLERANCE` applies to contiguous blocks too."""
@@ -69,11 +69,12 @@ class Search:
     sweeps: int = field(default=0, init=False)
     descents: int = field(default=0, init=False)
 
-    def best(self, start: Partition, strategies: Sequence[BlockStrategy], rng: np.random.Generator) -> Partition:
+    def best(self, start: Partition, strategies: Sequence[BlockStrategy]) -> Partition:
         """Return better blocks for the modes with a strategy that searches; the others stay as they are.
 
         They are the best of several descents: one with contiguous blocks, one from there with the strategies
-        themselves, and, where a sweep is cheap, some from random starts.
+        themselves, and, where a sweep is cheap, some from more blocks that are joined: a descent with just enough
+        blocks may split what belongs together and has no block left to part what does not.
         """
         contiguous = [Segments() if each.searches else each for each in strategies]
         free = any(each.searches and not each.contiguous for each in strategies)
@@ -81,25 +82,55 @@ class Search:
         best, kept = self.descend(start, contiguous, min(2, self.max_sweeps) if free else self.max_sweeps)
         if free:
             best, kept = self.descend(best, strategies, self.max_sweeps)
-        restarts = min(RESTARTS, CHEAP_LOGS // max(1, _work(start, strategies))) if self.source.in_memory else 0
-        for _ in range(restarts):
-            drawn = start
-            for mode, strategy in enumerate(strategies):
-                if strategy.searches:
-                    drawn = drawn._replace(mode, Blocks.random(drawn[mode].size, drawn[mode].rank, rng))
-            other, more = self.descend(drawn, strategies, self.max_sweeps)
-            if more > kept:
-                best, kept = other, more
+        for finer in self._finer(start, strategies):
+            more, _ = self.descend(finer, strategies, self.max_sweeps, is_final=False)
+            for order in (1, -1):  # which mode is joined first makes a difference
+                joined = self._join(more, range(len(start))[::order], start.rank[::order], strategies)
+                other, reached = self.descend(joined, strategies, self.max_sweeps)
+                best, kept = (other, reached) if reached > kept else (best, kept)
         return best
 
+    def _finer(self, start: Partition, strategies: Sequence[BlockStrategy]) -> Iterator[Partition]:
+        """Yield more blocks of the modes that are searched for, as far as sweeps over them are cheap."""
+        work, before = 0, start
+        for times in FINER if self.source.in_memory else ():
+            finer = start
+            for mode, (blocks, strategy) in enumerate(zip(start.modes, strategies)):
+                if strategy.searches and blocks.rank > 1:
+                    finer = finer._replace(mode, Blocks.uniform(blocks.size, min(blocks.size, times * blocks.rank)))
+            more = _work(finer, strategies)
+            if finer != before and work + more <= CHEAP_LOGS:
+                yield finer
+                work += more
+            before = finer
+
+    def _join(
+        self, partition: Partition, modes: Sequence[int], rank: Sequence[int], strategies: Sequence[BlockStrategy]
+    ) -> Partition:
+        """Join blocks of some modes, one after another, until they have their rank.
+
+        Each time these are the two blocks of a mode that lose least information.
+        """
+        from tucket.kernels.cpu import scores
+
+        for mode, wanted in zip(modes, rank):
+            if wanted < partition[mode].rank:
+                (rows,) = self.unfoldings(partition, [mode])
+                core = np.ascontiguousarray(to_host(add_rows(rows, partition[mode])), np.float64)
+                firsts = scores.join_pairs(core, wanted, strategies[mode].contiguous)
+                groups = np.unique(firsts, return_inverse=True)[1]
+                partition = partition._replace(mode, Blocks.from_labels(groups[partition[mode].labels]))
+        return partition
+
     def descend(
-        self, partition: Partition, strategies: Sequence[BlockStrategy], sweeps: int
+        self, partition: Partition, strategies: Sequence[BlockStrategy], sweeps: int, is_final: bool = True
     ) -> tuple[Partition, float]:
         """Improve the blocks, sweep after sweep, until nothing is gained; return them, and the information they keep.
 
         In memory, where a pass is cheap, the modes take turns, with one pass each. Data outside memory are read once
         per sweep, and all modes change at once. If this keeps less information than the best change of a single mode,
-        only that mode changes. So the information never decreases.
+        only that mode changes. So the information never decreases. The callback hears of final blocks only, not of
+        those that will be joined.
         """
         modes = [
             mode
@@ -109,16 +140,18 @@ class Search:
         turns = [[mode] for mode in modes] if self.source.in_memory else [modes]
         exact = all(each.contiguous for each in strategies) and _work(partition, strategies) < LONG_LOGS
         tolerance = 1e-12 if exact else TOLERANCE
-        state, last = _State(partition, set(modes)), self.sweeps + sweeps
-        while state.stale and self.sweeps < last and self.run.allows():
-            self.sweeps += 1
+        state = _State(partition, set(modes))
+        for _ in range(sweeps):
+            if not state.stale or not self.run.allows():
+                break
             gains = sum(self._turn(state, strategies, turn) for turn in turns if not state.stale.isdisjoint(turn))
-            if self.run.callback is not None and self.whole is not None:
+            self.sweeps += is_final
+            if is_final and self.run.callback is not None and self.whole is not None:
                 lost = max(0.0, self.whole.total_correlation() - state.kept)
                 self.run.report(self.sweeps, self.whole.total * lost, self.descents)
             if gains <= tolerance * abs(state.kept):
                 break
-        self.descents += 1
+        self.descents += is_final
         return state.best, state.kept
 
     def _turn(self, state: _State, strategies: Sequence[BlockStrategy], turn: Sequence[int]) -> float:

@@ -97,3 +97,13 @@ def _coalesced(parts: Sequence[Entries]) -> Entries:
         is_new = np.any([np.diff(indices[order]) != 0 for indices in coords], axis=0)
     first = np.flatnonzero(np.append(True, is_new))
     return Entries([indices[order[first]] for indices in coords], np.add.reduceat(values[order], first), shape)
+
+
+def align(entries: Entries, cells: Entries) -> tuple[Entries, NDArray[Any]]:
+    """Return entries in all of some cells, zeros included, and the values of these cells in the same order."""
+    if len(entries.values) == len(cells.values) and all(map(np.array_equal, entries.coords, cells.coords)):
+        return entries, cells.values
+    # each takes the cells of the other, with the value 0, and both are sorted alike
+    both = (entries, cells), (cells, entries)
+    ours, theirs = (coalesce([own, other._replace(values=np.zeros(len(other.values)))]) for own, other in both)
+    return ours, theirs.values

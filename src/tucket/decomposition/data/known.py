@@ -31,7 +31,7 @@ from tucket.models.tucker import Tucker
 from tucket.sources.observed import Observed
 from tucket.sources.reductions import Scalars
 from tucket.sources.source import Chunk, Entries, Source
-from tucket.sources.sparse import coalesce, distinct_entries
+from tucket.sources.sparse import align, distinct_entries
 from tucket.sources.transformed import Change, Transformed
 
 Slopes = tuple[Matrix, list[Matrix]]
@@ -73,22 +73,12 @@ def known_data(observed: Observed, scale: float, run: Run) -> Known:
         entries, cells = distinct_entries(x), distinct_entries(part)
         if observed.is_complement:
             return HiddenCells(entries, cells, scale, run.workers)
-        return KnownCells(*_aligned(entries, cells), most, scale, run.workers)
+        return KnownCells(*align(entries, cells), most, scale, run.workers)
     if not x.in_memory:
         return KnownChunks(x, part, most, scale, run)
     exposure = part.to_numpy()
     exposure = exposure == 0 if observed.is_complement else exposure
     return KnownArray(PairArray(x.to_numpy(), scale, run.workers, exposure=exposure), most)
-
-
-def _aligned(entries: Entries, cells: Entries) -> tuple[Entries, NDArray[Any]]:
-    """Return the entries of all known cells, zeros included, and their exposure."""
-    if len(entries.values) == len(cells.values) and all(map(np.array_equal, entries.coords, cells.coords)):
-        return entries, cells.values
-    # each takes the cells of the other, with the value 0, and both are sorted alike
-    both = (entries, cells), (cells, entries)
-    x, exposure = (coalesce([own, other._replace(values=np.zeros(len(other.values)))]) for own, other in both)
-    return x, exposure.values
 
 
 def _compare(_: Data, part: Any, model: Matrix) -> tuple[Matrix, float]:

@@ -131,3 +131,36 @@ def join_neighbours(part, alive):
         for k in range(alive.size - 1):
             losses[k] += join_all(part[before, alive[k]], part[before, alive[k + 1]])
     return losses
+
+
+@summing
+def join_pairs(rows, rank, only_neighbours):
+    """Join rows, each time the pair that loses least, until `rank` are left; return the first row of each row's group.
+
+    This overwrites `rows`. The loss of a pair is by how much its joint score is below the sum of its own scores.
+    """
+    size = len(rows)
+    labels, alive = np.arange(size), np.ones(size, np.bool_)
+    scores = np.array([score(rows[k], rows[k], 0.0) for k in range(size)])
+    losses = np.full((size, size), np.inf)  # of pairs a < b
+    for a in range(size):
+        for b in range(a + 1, min(a + 2, size) if only_neighbours else size):
+            losses[a, b] = scores[a] + scores[b] - score(rows[a], rows[b], 1.0)
+    for _ in range(size - rank):
+        pair = losses.argmin()
+        first, second = pair // size, pair % size
+        rows[first] += rows[second]
+        scores[first] = score(rows[first], rows[first], 0.0)
+        labels[labels == labels[second]] = labels[first]
+        alive[second] = False
+        losses[first], losses[:, first], losses[second], losses[:, second] = np.inf, np.inf, np.inf, np.inf
+        for sign in (-1, 1):
+            other = first + sign
+            while 0 <= other < size:
+                if alive[other]:
+                    a, b = min(first, other), max(first, other)
+                    losses[a, b] = scores[a] + scores[b] - score(rows[a], rows[b], 1.0)
+                    if only_neighbours:
+                        break
+                other += sign
+    return labels

@@ -38,7 +38,6 @@ class Clusters(BlockStrategy):
     """
 
     searches: ClassVar[bool] = True
-    needs_rng: ClassVar[bool] = True
     contiguous: ClassVar[bool] = False
 
     one_by_one_logs: int = 20_000_000

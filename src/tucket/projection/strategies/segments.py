@@ -31,7 +31,6 @@ class Segments(BlockStrategy):
     """Contiguous blocks of largest score."""
 
     searches: ClassVar[bool] = True
-    needs_rng: ClassVar[bool] = True
 
     def improve(self, unfolding: Unfolding, blocks: Blocks, workers: int) -> Blocks:
         """Return the same number of contiguous blocks, with the largest score for fixed blocks of the other modes.

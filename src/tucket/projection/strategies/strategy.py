@@ -19,7 +19,7 @@ class BlockStrategy(ABC):  # noqa: B024
     searches : bool
         Whether blocks are improved, given the unfolding of the mode. If not, they are fixed before the data are read.
     needs_rng : bool
-        Whether blocks are drawn at random, or the search restarts from random blocks.
+        Whether blocks are drawn at random.
     contiguous : bool
         Whether the blocks are runs of neighbours.
     """
