@@ -319,10 +319,9 @@ def _split_entries(
         hidden = np.sort(np.ravel_multi_index(list(distinct_entries(known.part).coords), shape))
     for _ in range(folds):
         places = np.setdiff1d(draw_places(size, share, rng), hidden, assume_unique=True)
-        found = np.minimum(np.searchsorted(places, at), len(places) - 1)
-        is_held = places[found] == at
+        is_held = np.isin(at, places, assume_unique=True)
         x = np.zeros(len(places))
-        x[found[is_held]] = entries.values[is_held]
+        x[np.searchsorted(places, at[is_held])] = entries.values[is_held]
         coords = np.unravel_index(np.union1d(places, hidden), shape)
         holes = Sparse(coords, np.ones(len(coords[0]), np.int8), shape, distinct=True)
         train = Observed(_some(entries, ~is_held, entries.values, source.axes), holes, True)
