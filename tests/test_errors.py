@@ -85,9 +85,9 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
     ("dates", lambda: tk.ltr(np.zeros(3, "M8[s]"), 1), TypeError, "dtype datetime64[s]; give real numbers"),
     (
         "masked",
-        lambda: tk.collect(np.ma.masked_less(X, 3), 2),
+        lambda: tk.information_curve(np.ma.masked_less(X, 3)),
         TypeError,
-        "x has masked entries, which tucket.ltr takes for unknown",
+        "x has masked entries, and this needs a tensor without gaps; tucket.ltr, ntd, collect and",
     ),
     ("ragged", lambda: tk.ltr([[1, 2], [3]], 1), ValueError, "x has rows of unequal length; give a full"),
     (

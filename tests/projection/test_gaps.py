@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,97 @@ def test_dask_arrays_are_read_where_they_are() -> None:
     model = tk.ltr(dask.from_array(x, chunks=(5, 10, 4)), 2, blocks="uniform", observed="finite")
     expected = tk.ltr(x, 2, blocks="uniform", observed="finite")
     np.testing.assert_allclose(model.to_tensor(), expected.to_tensor(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("ndim", [2, 3, 4])
+def test_a_grid_of_holes_has_a_closed_form_for_rank_1(ndim: int) -> None:
+    """A1GM (Ghalamkari and Sugiyama, AISTATS 2022): the hidden mass h solves h (S + h)^(d - 1) = prod (s_k + h)."""
+    rng = np.random.default_rng(ndim)
+    shape = (6, 5, 4, 3)[:ndim]
+    x, rows = rng.gamma(1.0, 5.0, shape), [np.arange(size) < size // 2 for size in shape]
+    hidden = reduce(np.multiply.outer, rows)
+    seen = np.where(hidden, 0, x)
+    total = seen.sum()
+    marginals = [seen.sum(axis=tuple(k for k in range(ndim) if k != mode)) for mode in range(ndim)]
+    inside = [marginal[row].sum() for marginal, row in zip(marginals, rows)]
+    h = np.polynomial.Polynomial([0, 1])
+    lack = h * (total + h) ** (ndim - 1) - np.prod([each + h for each in inside])
+    mass = max(root.real for root in lack.trim(1e-9 * total).roots() if abs(root.imag) < 1e-6 * total)
+    whole = [np.where(row, m * (each + mass) / each, m) for m, row, each in zip(marginals, rows, inside)]
+    expected = oracles.expand(np.full((1,) * ndim, (total + mass) ** (1 - ndim)), [m[:, None] for m in whole])
+    found = tk.best_rank1(np.where(hidden, np.nan, x), observed="finite")
+    np.testing.assert_allclose(found.to_tensor(), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("n_hidden", [0, 1, 59, 60])
+def test_none_one_all_but_one_and_all_cells_hidden(n_hidden: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.poisson(5.0, (5, 4, 3)) + 1.0
+    mask = (rng.permutation(60) >= n_hidden).reshape(x.shape)
+    model = tk.ltr(np.where(mask, x, np.nan), 2, observed="finite")
+    assert np.isfinite(model.to_tensor()).all()
+    np.testing.assert_allclose(np.where(mask, model.to_tensor(), 0).sum(), x[mask].sum())
+    if n_hidden == 0:
+        assert model == tk.ltr(x, 2)
+
+
+def test_a_slice_and_a_block_without_exposure() -> None:
+    rng = np.random.default_rng(0)
+    x, exposure = rng.poisson(5.0, (6, 6, 4)) + 1.0, np.full((6, 6, 4), 2.0)
+    exposure[1], exposure[:2, 2:4] = 0, 0
+    partition = tk.Partition.uniform(x.shape, (3, 3, 2))
+    model = tk.ltr(x, blocks=partition, exposure=exposure)
+    ours = tk.collect(exposure * model.to_tensor(), partition)
+    theirs = tk.collect(np.where(exposure > 0, x, 0), partition)
+    np.testing.assert_allclose(ours.core, theirs.core, atol=1e-7)
+    assert (model.to_tensor()[1] > 0).all()
+    assert np.isfinite(model.to_tensor()).all()
+
+
+@given(gappy(whole=False))
+def test_the_error_of_what_is_observed(case: Case) -> None:
+    x, exposure, partition = case
+    mask, model = exposure > 0, tk.ltr(case[0] + 1, blocks=partition)
+    rates = np.divide(x, exposure, where=mask, out=np.zeros(x.shape))
+    norm = (exposure * rates**2).sum()
+    if norm:
+        expected = np.sqrt((exposure * (rates - model.to_tensor()) ** 2).sum() / norm)
+        found = model.relative_error(np.where(mask, x, np.nan), observed="finite", exposure=exposure)
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-7)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-280, 1e280])
+def test_the_error_is_the_same_in_every_form_and_unit(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    x, mask = unit * rng.poisson(3.0, (9, 8, 7)), rng.random((9, 8, 7)) < 0.95
+    model, coords = tk.ltr(x, 2), np.nonzero(mask)
+    q = model.to_tensor() / unit
+    expected = np.linalg.norm((x / unit - q)[mask]) / np.linalg.norm(x[mask] / unit)
+    for form, observed in (
+        (np.where(mask, x, np.nan), "finite"),
+        (np.ma.array(x, mask=~mask), "all"),
+        (tk.from_entries(coords, x[mask], x.shape), "stored"),
+        (tk.from_entries(np.nonzero(x), x[x > 0], x.shape), mask),
+    ):
+        assert model.relative_error(form, observed=observed) == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_array_of_another_library() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((9, 8, 7)) < 0.7, rng.poisson(3.0, (9, 8, 7)), np.nan)
+    tensor = torch.tensor(x)
+    for fit in (tk.ltr, tk.ntd):
+        model = fit(tensor, 2, observed="finite")
+        assert isinstance(model.core, torch.Tensor)
+        assert model.to_numpy().parts[0].tolist() == fit(x, 2, observed="finite").parts[0].tolist()
+        assert model.kl(tensor, observed="finite") == model.to_numpy().kl(x, observed=torch.isfinite(tensor))
+    with pytest.raises(TypeError, match=r"x requires a gradient, and this has none; give x.detach\(\)"):
+        tk.ltr(torch.ones(3, 3).requires_grad_(), 1, observed=torch.eye(3) > 0)
+
+
+def test_fractions_are_no_counts() -> None:
+    x = np.random.default_rng(0).poisson(5.0, (12, 10)) + 0.5
+    with pytest.warns(UserWarning, match="takes entries for counts, and these are not whole numbers"):
+        tk.ltr(x, "mdl")
+    tk.ltr(x - 0.5, "mdl")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, Self, SupportsIndex
 
 import numpy as np
@@ -156,6 +156,10 @@ class Partition:
     def block_sizes(self) -> tuple[NDArray[np.intp], ...]:
         """Number of indices in each block, one array per mode."""
         return tuple(blocks.sizes for blocks in self.modes)
+
+    def _cells(self) -> NDArray[np.float64]:
+        """Return the number of cells of each combination of blocks."""
+        return np.asarray(reduce(np.multiply.outer, [sizes.astype(np.float64) for sizes in self.block_sizes]))
 
     def refines(self, coarse: Partition) -> bool:
         """Say whether every block of this partition lies within one block of another.

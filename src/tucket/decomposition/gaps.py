@@ -156,8 +156,11 @@ class Ladder:
 
 def decompose_observed(
     descent: Descent, observed: Observed, init: str | Tucker, rank: tuple[int, ...], loss: Loss
-) -> Parts:
-    """Return the best model of what is known: the best of several starts on the coarsest level, followed down."""
+) -> tuple[Parts, list[tuple[int, ...]]]:
+    """Return the best model of what is known, and the levels that led there.
+
+    It is the best of several starts on the coarsest level, followed down.
+    """
     run = replace(descent.run, callback=None, progress=None, rng=descent.run.generator())
     ladder = Ladder(observed, rank, loss, run, has_levels=isinstance(init, str))
     if isinstance(init, Tucker):
@@ -167,7 +170,7 @@ def decompose_observed(
         parts = np.zeros(rank), [np.zeros((size, r)) for size, r in zip(observed.shape, rank)]
     else:
         parts = _go_down(descent, ladder, list(_starts(ladder, init, rank, run)))
-    return parts[0] / ladder.scale, parts[1]
+    return (parts[0] / ladder.scale, parts[1]), [level.partition.rank for level in ladder.levels]
 
 
 def _lower(

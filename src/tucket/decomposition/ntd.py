@@ -230,9 +230,9 @@ def _fit_observed(known: Observed, rank: Any, init: Any, loss: Loss, descent: De
         raise ValueError(f"init: {init!r} is for tensors without gaps; give {listed(GAP_STARTS)}, or a model")
     ranks = _check_ranks(rank, known.x, given)
     with single_threaded_blas:
-        core, factors = decompose_observed(descent, known, init if given is None else given, ranks, loss)
-    model = Tucker(core, factors, known.x.axes).astype(dtype)
-    return Fit(model, descent.steps, descent.stopped, [known.shape], descent.n_iterations)
+        parts, levels = decompose_observed(descent, known, init if given is None else given, ranks, loss)
+    model = Tucker(*parts, known.x.axes).astype(dtype)._to_backend(known.backend)
+    return Fit(model, descent.steps, descent.stopped, levels, descent.n_iterations)
 
 
 def fit_components(
@@ -245,8 +245,8 @@ def fit_components(
     def fit(train: Observed, rank: tuple[int, ...], run: Run) -> tuple[Tucker, float]:
         descent = Descent(run, n_iter_max, tol)
         with single_threaded_blas:
-            model = Tucker._of(*decompose_observed(descent, train, start, rank, goal))
-        return model, descent.steps[-1].loss / (total_of(train.x, run) if goal.by_mass else 1.0)
+            parts, _ = decompose_observed(descent, train, start, rank, goal)
+        return Tucker._of(*parts), descent.steps[-1].loss / (total_of(train.x, run) if goal.by_mass else 1.0)
 
     return fit
 
@@ -356,7 +356,9 @@ def _to_numpy(part: Any, name: str) -> Any:
 def _check_ranks(rank: Any, source: Source, given: Model | None) -> tuple[int, ...]:
     if rank is None:
         if given is None:
-            raise TypeError("rank is missing; give an int, or one per mode with None where a mode keeps its size")
+            raise TypeError(
+                "rank is missing; give an int, or one per mode with None where a mode keeps its size, or 'cv'"
+            )
         return given.rank
     ranks = check_rank_by_mode(rank, source.axes, source.shape)
     check_memory(8 * math.prod(ranks), f"rank {ranks}: the core")

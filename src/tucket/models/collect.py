@@ -16,8 +16,9 @@ from tucket.base.boxes import halved
 from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, rank_per_mode
 from tucket.base.partition import Partition
 from tucket.base.run import ProgressCallback, Run
-from tucket.models.statistics import Statistics, make_statistics, read
+from tucket.models.statistics import Statistics, make_statistics, read, read_observed
 from tucket.sources.as_source import as_source
+from tucket.sources.observed import Observation, Observed, all_known, is_all, observe, split_mask
 from tucket.sources.reductions import BlockSums, Placed, check_total
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream, as_stream
@@ -30,6 +31,8 @@ def collect(
     x: Any,
     partition: Cuts,
     *,
+    observed: Observation = "all",
+    exposure: ArrayLike | None = None,
     moments: bool = False,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -45,6 +48,8 @@ def collect(
     x: Any,
     partition: Cuts,
     *,
+    observed: Observation = "all",
+    exposure: ArrayLike | None = None,
     moments: bool = False,
     workers: int | None = None,
     progress: ProgressCallback | None = None,
@@ -62,6 +67,11 @@ def collect(
     partition : Partition, int, or one int, None, Blocks or sequence of starts per mode
         The blocks. An int gives uniform blocks, and None leaves a mode whole. The mode that a stream grows must be None
         unless a `Partition` gives its size.
+    observed : {"all", "finite", "stored"}, Boolean array, or source, default "all"
+        Which cells are known, as for `ltr`. With gaps the statistics hold those of the exposure too, by which rates
+        follow; the projection does not follow from them.
+    exposure : array that broadcasts to the shape of `x`, optional
+        For what each cell counts, as for `ltr`.
     moments : bool, default False
         Whether to sum v log v and v**2 over all entries v in the same pass.
     workers : int, optional
@@ -96,7 +106,11 @@ def collect(
     Statistics(shape=(3, 3), rank=(3, 2), total=9, kernel='numpy')
     """
     run = Run.of(workers, progress)
-    if isinstance(x, Stream | Iterator):
+    x, observed = split_mask(x, observed)
+    has_gaps = exposure is not None or not is_all(observed)
+    if has_gaps and not compute:
+        raise TypeError("compute=False is for tensors without gaps; leave it out")
+    if isinstance(x, Stream | Iterator) and not has_gaps:
         if not compute:
             raise TypeError("compute=False is for dask arrays, not for streams; leave it out")
         if not isinstance(partition, Partition):
@@ -106,6 +120,10 @@ def collect(
         check_shape_match(source, partition.shape, "the partition")
     else:
         partition = _cut(source, partition)
+    if has_gaps:
+        known = observe(source, observed, exposure)
+        known = known if isinstance(known, Observed) else all_known(known)
+        return read_observed(known, partition, run, moments)
     return read(source, partition, run, moments) if compute else _delayed(source, partition, moments)
 
 

@@ -19,7 +19,7 @@ from tucket.base.checks import check_dtype, check_memory, check_shape_match
 from tucket.base.run import Progress, ProgressCallback, Run
 from tucket.kernels import array_api, measures
 from tucket.models.distances import DivergenceFrom, SquaresFrom, is_sparse, part_at
-from tucket.models.expected import divergence_of_observed
+from tucket.models.expected import divergence_of_observed, error_of_observed
 from tucket.models.parts import Index, cast_part, check_out, check_part, parse_index
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
@@ -286,15 +286,29 @@ class Model(ABC):
         """Do it on a GPU, where the whole of it is launched at once; None where that cannot be done, or went wrong."""
         return None
 
-    def relative_error(self, x: Any, *, workers: int | None = None, progress: ProgressCallback | None = None) -> Any:
+    def relative_error(
+        self,
+        x: Any,
+        *,
+        observed: Observation = "all",
+        exposure: ArrayLike | None = None,
+        workers: int | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> Any:
         """Return the Frobenius norm of the difference from `x`, divided by that of `x`: see `metrics.relative_error`.
 
-        For a sparse `x` its square is a difference of sums, so that an error below 1e-8 cannot be told from 0.
+        For a sparse `x`, and for one with gaps, its square is a difference of sums, so that an error below 1e-8 cannot
+        be told from 0.
 
         Parameters
         ----------
         x : array or source
             The tensor, as for `kl`.
+        observed : {"all", "finite", "stored"} or Boolean array, default "all"
+            Which cells count, as for `ltr`.
+        exposure : array, optional
+            For what exposure each cell is known, as for `ltr`: rates, which are entries over exposures, are compared
+            with the model's entries, and the square of each difference counts by its exposure.
         workers : int, optional
             Threads that may read; by default as many as the process has processors.
         progress : callable, optional
@@ -305,7 +319,11 @@ class Model(ABC):
         float
             Or an array of one number, where `x` or the model requires a gradient or is inside of a compiled function.
         """
+        x, observed = split_mask(x, observed)
         source, run = self._source_of(x), Run.of(workers, progress)
+        known = observe(source, observed, exposure)
+        if isinstance(known, Observed):
+            return error_of_observed(self.to_numpy(), known, run)
         if self._is_traced(source):
             return measures.relative_error(source.given, self.to_tensor())  # type: ignore[attr-defined]
         found = self._error_on_device(source) if progress is None else None

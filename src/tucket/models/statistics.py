@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from tucket.kernels.measures import v_log_v
 from tucket.kernels.sums import Moments, Sums
 from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 from tucket.models.metrics import total_correlation
+from tucket.sources.observed import Observed
 from tucket.sources.reductions import block_sums
 from tucket.sources.source import Source
 
@@ -49,6 +52,10 @@ class Statistics:
         Kernel that read the data.
     axes : Axes, optional
         Names of the modes, and labels of their indices.
+    exposure : Statistics, optional
+        Of a tensor with gaps or with exposure: block sums and marginals of the exposure, which is 1 for a cell that is
+        known and 0 for one that is not. Such statistics add, join and coarsen like others, but they do not determine
+        the projection.
 
     Raises
     ------
@@ -80,6 +87,7 @@ class Statistics:
     moments: Moments | None
     kernel: str
     axes: Axes | None = None
+    exposure: Statistics | None = None
 
     def __post_init__(self) -> None:
         check_partition(self.partition)
@@ -90,11 +98,13 @@ class Statistics:
                 f"core and marginals, of shapes {self.core.shape} and {[m.shape for m in self.marginals]}, "
                 f"do not fit the partition of shape {self.shape} and rank {self.rank}; use collect"
             )
+        if self.exposure is not None and self.exposure.partition != self.partition:
+            raise ValueError(f"exposure is of {self.exposure.partition}; give statistics under {self.partition}")
         object.__setattr__(self, "core", frozen(self.core))
         object.__setattr__(self, "marginals", tuple(map(frozen, self.marginals)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Statistics, (self.partition, self.core, self.marginals, self.moments, self.kernel, self.axes)
+        return Statistics, tuple(getattr(self, part.name) for part in fields(self))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,11 +138,48 @@ class Statistics:
         float
             Total correlation in nats: see `metrics.total_correlation`.
         """
+        self._check_complete("the total correlation")
         total = self.total
         if self.moments is None or total == 0:
             return total_correlation(self.core)
         apart = sum(float(v_log_v(marginal / total).sum()) for marginal in self.marginals)
         return float(self.moments.v_log_v / total - math.log(total) - apart)
+
+    def rates(self) -> NDArray[np.float64]:
+        """Return the mean of each block for one unit of exposure: the block sums over those of the exposure.
+
+        Without exposure all cells count alike, so that these are the means of the blocks.
+
+        Returns
+        -------
+        ndarray of shape `rank`
+            NaN for blocks of which nothing is known.
+
+        Examples
+        --------
+        >>> from tucket import collect
+        >>> x = np.array([[1, np.nan], [4, 6]])
+        >>> collect(x, (2, 1), observed="finite").rates()
+        array([[1.],
+               [5.]])
+        """
+        exposed = self.partition._cells() if self.exposure is None else self.exposure.core
+        return np.asarray(np.divide(self.core, exposed, where=exposed > 0, out=np.full(self.rank, np.nan)))
+
+    def _check_complete(self, wanted: str) -> None:
+        """Refuse what statistics of a tensor with gaps do not determine."""
+        if self.exposure is not None:
+            raise ValueError(
+                f"{wanted} does not follow from statistics of a tensor with gaps or exposure; "
+                f"give the tensor to ltr, with observed= or exposure="
+            )
+
+    def _join_exposures(self, other: Statistics, join: Callable[[Statistics, Statistics], Statistics]) -> Any:
+        if (self.exposure is None) != (other.exposure is None):
+            raise ValueError(
+                "one of the statistics has an exposure and the other has none; collect both with observed= or exposure="
+            )
+        return None if self.exposure is None or other.exposure is None else join(self.exposure, other.exposure)
 
     def __add__(self, other: Statistics) -> Statistics:
         if not isinstance(other, Statistics):
@@ -159,6 +206,7 @@ class Statistics:
             self.moments.plus(other.moments) if self.moments and other.moments else None,
             _both(self.kernel, other.kernel),
             self.axes,
+            self._join_exposures(other, operator.add),
         )
 
     def __radd__(self, other: object) -> Statistics:
@@ -187,7 +235,8 @@ class Statistics:
         for mode, blocks in enumerate(self.partition.quotient(partition).modes):
             if not blocks.is_whole:
                 core = blocks.sum(core, axis=mode)
-        return replace(self, partition=partition, core=seal(core))
+        exposure = self.exposure and self.exposure.coarsen(partition)
+        return replace(self, partition=partition, core=seal(core), exposure=exposure)
 
     def append(self, other: Statistics, mode: int | str = 0) -> Statistics:
         """Join the statistics of two tensors along a mode, such as time.
@@ -235,6 +284,7 @@ class Statistics:
             self.moments.plus(other.moments) if self.moments and other.moments else None,
             _both(self.kernel, other.kernel),
             self.axes._append(other.axes, along) if self.axes and other.axes else None,
+            self._join_exposures(other, lambda ours, theirs: ours.append(theirs, along)),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -246,9 +296,9 @@ class Statistics:
             Where to write it; an existing file is replaced.
         """
         arrays = {
-            "core": self.core,
             "kernel": np.array(self.kernel),
-            **{f"marginal_{mode}": marginal for mode, marginal in enumerate(self.marginals)},
+            **_sums_to_arrays(self),
+            **({} if self.exposure is None else _sums_to_arrays(self.exposure, "exposure_")),
             **blocks_to_arrays(self.partition),
             **({} if self.moments is None else {"moments": np.array(self.moments)}),
             **({} if self.axes is None else self.axes._to_arrays()),
@@ -291,6 +341,7 @@ class Statistics:
         array([[1.2, 1.8],
                [2.8, 4.2]])
         """
+        self._check_complete("the projection")
         weights = map(seal, map(kernels.shares, self.marginals, self.partition.modes))
         return BlockTucker._of(self.core, self.partition, weights, self.axes)
 
@@ -303,10 +354,18 @@ class Statistics:
             and all(map(np.array_equal, self.marginals, other.marginals))
             and self.moments == other.moments
             and self.axes == other.axes
+            and self.exposure == other.exposure
         )
 
     def __repr__(self) -> str:
-        return f"Statistics(shape={self.shape}, rank={self.rank}, total={self.total:g}, kernel={self.kernel!r})"
+        exposure = "" if self.exposure is None else f", exposure={self.exposure.total:g}"
+        sums = f"total={self.total:g}{exposure}, kernel={self.kernel!r}"
+        return f"Statistics(shape={self.shape}, rank={self.rank}, {sums})"
+
+
+def _sums_to_arrays(statistics: Statistics, prefix: str = "") -> dict[str, NDArray[Any]]:
+    marginals = {f"{prefix}marginal_{mode}": marginal for mode, marginal in enumerate(statistics.marginals)}
+    return {f"{prefix}core": statistics.core, **marginals}
 
 
 def _after(first: Blocks, second: Blocks) -> Blocks:
@@ -316,19 +375,24 @@ def _after(first: Blocks, second: Blocks) -> Blocks:
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Statistics:
     """Check saved arrays and return statistics made of them."""
-    core = arrays["core"]
-    marginals = tuple(arrays[f"marginal_{mode}"] for mode in range(core.ndim))
-    for name, array in (("core", core), *((f"marginal {k}", marginal) for k, marginal in enumerate(marginals))):
+    core, *marginals = _sums_from_arrays(arrays, "")
+    partition = blocks_from_arrays(arrays, [len(marginal) for marginal in marginals])
+    moments = Moments(*arrays["moments"].tolist()) if "moments" in arrays else None
+    kernel, exposure = str(arrays["kernel"].item()), None
+    if "exposure_core" in arrays:
+        exposed, *others = _sums_from_arrays(arrays, "exposure_")
+        exposure = Statistics(partition, exposed, tuple(others), None, kernel)
+    return Statistics(partition, core, tuple(marginals), moments, kernel, Axes._from_arrays(arrays), exposure)
+
+
+def _sums_from_arrays(arrays: dict[str, NDArray[Any]], prefix: str) -> list[NDArray[Any]]:
+    """Return the block sums and the marginals."""
+    names = [f"{prefix}core", *(f"{prefix}marginal_{mode}" for mode in range(arrays[f"{prefix}core"].ndim))]
+    for name in names:
+        array = arrays[name]
         if array.dtype != np.float64 or not (np.isfinite(array).all() and (array >= 0).all()):
-            raise ValueError(f"{name} must hold finite float64 numbers, none negative")
-    return Statistics(
-        blocks_from_arrays(arrays, [len(marginal) for marginal in marginals]),
-        core,
-        marginals,
-        Moments(*arrays["moments"].tolist()) if "moments" in arrays else None,
-        str(arrays["kernel"].item()),
-        Axes._from_arrays(arrays),
-    )
+            raise ValueError(f"{name.replace('_', ' ')} must hold finite float64 numbers, none negative")
+    return [arrays[name] for name in names]
 
 
 def _both(kernel: str, other: str) -> str:
@@ -347,3 +411,14 @@ def read(
 def make_statistics(sums: Sums, partition: Partition, axes: Axes | None) -> Statistics:
     """Return statistics made of sums."""
     return Statistics(partition, seal(sums.core), tuple(map(seal, sums.marginals)), sums.moments, sums.kernel, axes)
+
+
+def read_observed(observed: Observed, partition: Partition, run: Run, moments: bool = False) -> Statistics:
+    """Read what is known of a tensor, for its statistics and those of the exposure."""
+    exposure = read(observed.part, partition, run)
+    if observed.is_complement:
+        cells = math.prod(partition.shape)
+        marginals = (cells // size - marginal for size, marginal in zip(partition.shape, exposure.marginals))
+        core = partition._cells() - exposure.core
+        exposure = replace(exposure, core=seal(core), marginals=tuple(map(seal, marginals)))
+    return replace(read(observed.x, partition, run, moments), exposure=exposure)

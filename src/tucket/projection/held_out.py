@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tucket.backends import NUMPY
 from tucket.base.axes import Axes, check_rank_by_mode, mode_names
 from tucket.base.checks import choose
 from tucket.base.optional import import_optional
@@ -268,7 +269,7 @@ def _split_array(
 ) -> Iterator[tuple[Observed, Cells]]:
     """Split what is known of a dense tensor, which is read into memory."""
     source = known.x if isinstance(known, Observed) else known
-    x = source.array if isinstance(source, Array) else source.to_numpy()
+    x = source.array if isinstance(source, Array) and source.backend is NUMPY else source.to_numpy()
     exposure: Any = np.ones(x.shape, np.bool)
     if isinstance(known, Observed):
         part = known.part.to_numpy()

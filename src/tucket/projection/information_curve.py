@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,12 +56,15 @@ class InformationCurve:
         Sum of the tensor.
     axes : Axes, optional
         Names and labels of the modes.
+    are_counts : bool, default True
+        Whether all block sums are whole numbers.
     """
 
     joint: tuple[Point, ...]
     modes: tuple[tuple[Point, ...], ...]
     total: float
     axes: Axes | None = None
+    are_counts: bool = True
 
     def retain(self, share: float) -> Point:
         """Return the smallest model on the joint path that keeps a share of the information.
@@ -103,12 +107,19 @@ class InformationCurve:
     def shortest_description(self) -> Point:
         """Return the model of least description length: divergence plus half of log S for each free parameter.
 
-        The entries are taken for counts, with S of them in all.
+        The entries are taken for counts, with S of them in all. There is a warning if they are not: then the choice
+        depends on the unit of the data.
 
         Returns
         -------
         Point
         """
+        if not self.are_counts:
+            warnings.warn(
+                "the description length takes entries for counts, and these are not whole numbers: the rank would be "
+                "another one in another unit; give counts, or choose by rank='cv' or retain=",
+                stacklevel=2,
+            )
 
         def length(point: Point) -> float:
             free = math.prod(point.rank) - 1 + sum(s - r for s, r in zip(point.partition.shape, point.rank))
@@ -162,7 +173,8 @@ def check_criterion(rank: object, retain: object, max_parameters: object) -> Cal
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} contradict each other; give one of rank, retain and max_parameters")
     if isinstance(rank, str):
-        return choose(rank, {"mdl": InformationCurve.shortest_description}, "rank")
+        # "cv" is dealt with before, and stands here for the error message
+        return choose(rank, dict.fromkeys(("mdl", "cv"), InformationCurve.shortest_description), "rank")
     if retain is not None:
         if not isinstance(retain, (int, float, np.number)) or isinstance(retain, bool) or not 0 < retain <= 1:
             raise ValueError(f"retain: got {retain!r}; give a share above 0, up to 1")
@@ -229,7 +241,8 @@ def information_curve(
 
     threads = 1 if callback else run.workers  # a callback is called in the thread of the caller
     joint, *paths = ordered_map(follow, [modes, *([mode] for mode in modes)], threads)
-    return InformationCurve(joint, tuple(paths), statistics.total, statistics.axes)
+    are_counts = bool((statistics.core % 1 == 0).all())
+    return InformationCurve(joint, tuple(paths), statistics.total, statistics.axes, are_counts)
 
 
 def _path(statistics: Statistics, modes: Sequence[int]) -> Iterator[Point]:

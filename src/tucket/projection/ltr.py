@@ -162,29 +162,36 @@ def ltr(
     project, sweeps = choose(variant, VARIANTS, "variant"), check_count(max_sweeps, "max_sweeps")
     blocks = ("random" if variant == "published" else "clusters") if blocks is None else blocks
     x, observed = split_mask(x, observed)
-    has_gaps = exposure is not None or not is_all(observed)
-    data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) and not has_gaps else x
-    data = data if isinstance(data, Statistics) else as_source(data, allow_traced=True)
-    data, target = data if names is None and labels is None else data._named(names, labels), check_dtype(dtype)
-    known = observe(data, observed, exposure) if has_gaps else data
+    data, target = _read(x, rank, blocks, run, names, labels, observed, exposure), check_dtype(dtype)
     if isinstance(rank, str) and rank == "cv" and retain is None and max_parameters is None:
-        rank = choose_rank(_check_held_out(known), fit_blocks(blocks, max_sweeps, rng), True, run)
-    if isinstance(known, Observed):
+        rank = choose_rank(_check_held_out(data), fit_blocks(blocks, max_sweeps, rng), True, run)
+    if isinstance(data, Observed):
         _refuse_with_gaps(variant, rank, retain, max_parameters)
-        plan = make_plan(blocks, rank, rng, single_indices(known.shape), known.x.axes)
-        return project_observed(known, search_observed(known, plan, run, sweeps), run).astype(target)
-    data = known
+        plan = make_plan(blocks, rank, rng, single_indices(data.shape), data.x.axes)
+        model = project_observed(data, search_observed(data, plan, run, sweeps), run)
+        return model.astype(target)._to_backend(data.backend)
     plan = _plan(data, rank, retain, max_parameters, blocks, run)
     if variant == "projection" and progress is None and not (plan.searches or isinstance(data, Statistics)):
         parts = data._project_in_place(plan.start, target)
         if parts is not None:
             return BlockTucker._of(parts[0], plan.start, parts[1:], data.axes)
     model = project(_collect(data, plan, run, sweeps))
-    return (
-        model
-        if data.backend is NUMPY and target == model.core.dtype
-        else model.astype(target)._to_backend(data.backend)
-    )
+    is_done = data.backend is NUMPY and target == model.core.dtype
+    return model if is_done else model.astype(target)._to_backend(data.backend)
+
+
+def _read(
+    x: Any, rank: Any, blocks: Any, run: Run, names: Any, labels: Any, observed: Any, exposure: Any
+) -> Source | Statistics | Observed:
+    """Return the tensor as a source, its statistics, or what is known of it."""
+    has_gaps = exposure is not None or not is_all(observed)
+    data = _read_stream(x, rank, blocks, run) if isinstance(x, Stream | Iterator) and not has_gaps else x
+    if isinstance(data, Statistics):
+        data._check_complete("a model")
+    else:
+        data = as_source(data, allow_traced=True)
+    data = data if names is None and labels is None else data._named(names, labels)
+    return observe(data, observed, exposure) if has_gaps else data
 
 
 def fit_blocks(blocks: Any = "clusters", max_sweeps: int = MAX_SWEEPS, rng: Any = None) -> FitRank:

@@ -88,7 +88,7 @@ def _make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | N
     if rank is None and any(named):
         raise TypeError(
             "rank is missing; give an int, or one per mode with None where a mode stays whole, or retain=, "
-            "max_parameters=, rank='mdl', or your own blocks"
+            "max_parameters=, rank='mdl', rank='cv', or your own blocks"
         )
     ranks = rank_per_mode(by_mode(rank, axes, len(base), None, "rank"), base.rank)
     strategies = tuple(each or GIVEN for each in named)

@@ -28,6 +28,7 @@ from tucket.base.run import Run
 from tucket.kernels.algebra import quotient, weigh
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.expected import TimesModel
+from tucket.models.statistics import read_observed
 from tucket.sources.observed import Observed
 from tucket.sources.reductions import block_sums
 from tucket.sources.source import Source
@@ -104,16 +105,10 @@ class Fitting:
 
     def __init__(self, observed: Observed, partition: Partition, run: Run) -> None:
         self.observed, self.partition, self.run = observed, partition, run
-        self.sums, part = self._read(observed.x), self._read(observed.part)
-        self.total = float(self.sums.core.sum())
-        self.exposure, self.cycles = part, 0
-        if observed.is_complement:
-            sizes = [each.astype(np.float64) for each in partition.block_sizes]
-            cells = math.prod(partition.shape)
-            self.exposure = Sums(
-                reduce(np.multiply.outer, sizes) - part.core,
-                tuple(cells // size - marginal for size, marginal in zip(partition.shape, part.marginals)),
-            )
+        known = read_observed(observed, partition, run)
+        assert known.exposure is not None
+        self.sums, self.exposure = (Sums(each.core, each.marginals) for each in (known, known.exposure))
+        self.total, self.cycles = known.total, 0
 
     def _read(self, source: Source) -> Sums:
         found = block_sums(source, [self.partition], self.run)[0]
@@ -137,7 +132,7 @@ class Fitting:
             np.where(exposure > 0, quotient(marginal, exposure), self.total / self.exposure.core.sum())
             for marginal, exposure in zip(self.sums.marginals, self.exposure.marginals)
         ]
-        core = core * reduce(np.multiply.outer, [sizes.astype(np.float64) for sizes in self.partition.block_sizes])
+        core = core * self.partition._cells()
         return self._model(np.where(self.exposure.core > 0, core, 1.0), weights)
 
     def _model(self, core: Vector, weights: Sequence[Vector]) -> BlockTucker:

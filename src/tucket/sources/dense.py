@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket import kernels
-from tucket.backends import NUMPY, Backend
+from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box, slabs, whole
 from tucket.base.checks import bad_value, check_real, check_shape
@@ -30,8 +30,8 @@ def as_tensor(x: Any, name: str = "x") -> NDArray[Any]:
         raise TypeError(f"{name} is a path: open it first, as with tucket.open({str(x)!r})")
     if np.ma.is_masked(x):
         raise TypeError(
-            f"{name} has masked entries, which tucket.ltr takes for unknown; elsewhere fill them with estimates: "
-            f"zeros are data, and would bias the model"
+            f"{name} has masked entries, and this needs a tensor without gaps; tucket.ltr, ntd, collect and "
+            f"cross_validate take the mask as it is. Zeros in place of gaps would be data, and bias the model"
         )
     try:
         tensor = np.asarray(x)
@@ -109,7 +109,7 @@ class Array(Source):
 
     def to_numpy(self) -> NDArray[Any]:
         """Return the array as a NumPy array, copied if it is not one."""
-        return self.backend.to_numpy(self.array)
+        return get_backend(self.array).to_numpy(self.array)
 
     def load_if_small(self) -> Source:
         """Return this source; a traced array cannot be searched."""

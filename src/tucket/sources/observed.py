@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tucket import kernels
-from tucket.backends import NUMPY
+from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.axes import Axes
 from tucket.base.checks import bad_value, check_shape_match, listed
 from tucket.sources.as_source import as_source
@@ -50,12 +50,15 @@ class Observed:
         Whether the exposure is 1 less `part`.
     weights : array, optional
         The exposure of cells that are known, where it is not 1.
+    backend : Backend
+        The library, and the device, that the tensor came from; all else is in the memory of the host.
     """
 
     x: Source
     part: Source
     is_complement: bool = False
     weights: NDArray[np.float64] | None = None
+    backend: Backend = NUMPY
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,7 +92,8 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
     if exposure is None and is_all(observed):
         return source
     if source.backend is not NUMPY:
-        raise TypeError(f"observed: x is of {source.backend}; gaps are for NumPy arrays, sparse tensors and files")
+        found = observe(_on_host(source), observed, exposure)
+        return replace(found, backend=source.backend) if isinstance(found, Observed) else source
     weights = None if exposure is None else _check_exposure(exposure, source.shape)
     mask = None if isinstance(observed, str) else _check_mask(observed, source.shape)
     if source.sparse:
@@ -100,6 +104,11 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
     pieces = _pieces(source)
     found = Observed(Transformed(pieces, known.fill), Transformed(pieces, known.weigh), weights=weights)
     return found if weights is not None or not source.in_memory else _shortened(source, found, known)
+
+
+def all_known(source: Source) -> Observed:
+    """Return a tensor of which no cell is hidden."""
+    return Observed(source, _cells([np.empty(0, np.intp)] * len(source.shape), source.shape), is_complement=True)
 
 
 @dataclass(frozen=True)
@@ -138,9 +147,16 @@ def _pieces(source: Source) -> Source:
     return pieces
 
 
+def _on_host(source: Source) -> Array:
+    """Return an array of any library as one in the memory of the host."""
+    if isinstance(source, Array) and source.is_traced:
+        raise source.backend.explain_traced(source.array, "x")
+    return Array(source.to_numpy(), source.axes)
+
+
 def _check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return an exposure for every cell, none of which is copied."""
-    found = np.asarray(exposure, np.float64)
+    found = np.asarray(get_backend(exposure).to_numpy(exposure), np.float64)
     bad = ~(np.isfinite(found) & (found >= 0))
     if bad.any():
         at = np.unravel_index(int(np.argmax(bad)), found.shape)
@@ -156,6 +172,7 @@ def _check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64
 def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunked | Sparse:
     """Return a Boolean array, or the cells that are known, as a source."""
     mask = as_source(observed, "observed")
+    mask = mask if mask.backend is NUMPY else _on_host(mask)
     check_shape_match(mask, shape, "x", "observed")
     if mask.sparse:
         coords, values, _ = distinct_entries(mask)
