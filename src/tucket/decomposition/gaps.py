@@ -29,9 +29,9 @@ from tucket.decomposition.losses import Loss, Problem
 from tucket.decomposition.starts import SMALL_CORE_ENTRIES
 from tucket.kernels.algebra import Matrix, Parts, quotient, to_mixture, weigh
 from tucket.models.tucker import Tucker
-from tucket.projection.observed_search import search_observed, weigh_exposure
+from tucket.projection.observed_search import ObservedSearch, weigh_exposure
 from tucket.projection.plan import make_plan
-from tucket.projection.proportional import ROUNDING, project_observed
+from tucket.projection.proportional import ROUNDING, estimate_observed, project_observed
 from tucket.sources.dense import Array
 from tucket.sources.observed import Observed
 from tucket.sources.reductions import block_sums
@@ -89,7 +89,7 @@ class Ladder:
     def __init__(self, observed: Observed, rank: Sequence[int], loss: Loss, run: Run, has_levels: bool) -> None:
         self.observed, self.loss, self.run = observed, loss, run
         one = Partition.uniform(observed.shape, 1)
-        rank1 = project_observed(observed, one, run)
+        self.rank1 = rank1 = project_observed(observed, one, run)
         total = block_sums(observed.x, [one], run, needs_marginals=False)[0].core.item()
         self.scale = unit_scale(total / math.prod(observed.shape))
         self.mass = rank1.core.item() * self.scale
@@ -226,9 +226,12 @@ def _starts(ladder: Ladder, init: str, rank: tuple[int, ...], run: Run) -> Itera
 
 def _from_blocks(ladder: Ladder, level: ObservedLevel, rank: tuple[int, ...], run: Run) -> Parts:
     """Return the model of the best blocks, softened."""
-    shape = level.observed.shape
-    plan = make_plan("clusters", rank, 0, single_indices(shape))
-    model = project_observed(level.observed, search_observed(level.observed, plan, run, MAX_SWEEPS), run)
+    known = level.observed
+    is_whole = level is ladder.whole
+    rank1 = ladder.rank1 if is_whole else project_observed(known, Partition.uniform(known.shape, 1), run)
+    plan = make_plan("clusters", rank, 0, single_indices(known.shape))
+    blocks = ObservedSearch(known, run, MAX_SWEEPS, rank1).best(plan.start, plan.strategies)
+    model = estimate_observed(known, blocks, run)
     return level.problem.soften((model.core * ladder.scale, model.dense_factors()))
 
 

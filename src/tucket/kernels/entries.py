@@ -81,7 +81,8 @@ class SortedEntries:
         """Sort entries, no two of which have the same index."""
         columns, sizes = [coords[mode] for mode in order], [shape[mode] for mode in order]
         if math.prod(sizes) < 2**63:
-            rows = np.argsort(np.ravel_multi_index(columns, sizes))
+            cells = np.ravel_multi_index(columns, sizes)
+            rows = np.arange(len(cells)) if (np.diff(cells) > 0).all() else np.argsort(cells)
         else:
             rows = np.lexsort(columns[::-1])
         found = np.empty((len(values), len(order)), np.uint32 if max(sizes) <= 2**32 else np.uint64)
@@ -112,11 +113,11 @@ class SortedEntries:
         return [self.order.index(mode) for mode in range(len(self.order))]
 
     def slopes(
-        self, core: Matrix, factors: Sequence[Matrix], weigh: Weigh, workers: int
+        self, core: Matrix, factors: Sequence[Matrix], weigh: Weigh | None, workers: int
     ) -> tuple[Matrix, list[Matrix], Any]:
         """Return the derivatives of the sum of weights times the model, with respect to core and factors, in one pass.
 
-        Return also what `weigh` sums over all entries.
+        Return also what `weigh` sums over all entries. Without it, the weights are the entries themselves.
         """
         from tucket.kernels.cpu.entries import add_slopes, model_values
 
@@ -132,10 +133,12 @@ class SortedEntries:
             for piece in runs(share.stop - share.start, PIECE_ENTRIES):
                 some = slice(share.start + piece.start, share.start + piece.stop)
                 coords, changes, values = self.coords[some], self.changes[some], self.values[some]
-                model_values(coords, changes, *places, model[: len(values)])
-                weights, more = weigh(values, model[: len(values)])
+                weights = values
+                if weigh is not None:
+                    model_values(coords, changes, *places, model[: len(values)])
+                    weights, more = weigh(values, model[: len(values)])
+                    total += more
                 add_slopes(coords, changes, weights, *places, sums, slopes)
-                total += more
             return sums[: core.size], slopes, total
 
         found = [reduce(operator.iadd, each) for each in zip(*_share(work, len(self.values), workers))]

@@ -100,6 +100,12 @@ def project_observed(observed: Observed, partition: Partition, run: Run) -> Bloc
     return fitting.with_unseen(fitting.run_from(fitting.begin()), project_observed(observed, whole, run))
 
 
+def estimate_observed(observed: Observed, partition: Partition, run: Run) -> BlockTucker:
+    """Return a model near the projection: with the mean of every block, and of every index."""
+    fitting = Fitting(observed, partition, run)
+    return fitting.begin() if fitting.total else fitting.nothing()
+
+
 class Fitting:
     """A tensor with gaps under a partition: its sums, those that a model expects, and the way to the best model."""
 

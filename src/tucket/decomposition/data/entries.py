@@ -151,5 +151,9 @@ class EntriesData(HostData):
 
         Only the entries are read, since the weights of all others are 0.
         """
-        entries = self._sorted(core.shape)
-        return entries.slopes(core, factors, partial(terms, self), self.workers)
+        return self._sorted(core.shape).slopes(core, factors, partial(terms, self), self.workers)
+
+    def product_slopes(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Matrix, list[Matrix]]:
+        """Return the derivatives of <X, Q> with respect to core and factors, in one pass, with the entries X."""
+        by_core, by_factors, _ = self._sorted(core.shape).slopes(core, factors, None, self.workers)
+        return by_core, by_factors

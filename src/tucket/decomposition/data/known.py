@@ -182,10 +182,10 @@ class HiddenCells(Known):
     def compare(self, core: Matrix, factors: Sequence[Matrix]) -> tuple[Slopes, float]:
         """Return the derivatives of minus the divergence from a model, and the divergence."""
         seen_core, seen, logs = self.data.slopes(core, factors, lambda data, x, model: data.ratios(x, model))
-        hidden_core, hidden, missed = self._holes.slopes(core, factors, _take)
+        hidden_core, hidden = self._holes.product_slopes(core, factors)
         whole_core, whole = slopes_of_all(core, factors)
         by_factors = [s - w + h for s, w, h in zip(seen, whole, hidden)]
-        expected = float(np.vdot(core, whole_core)) - missed
+        expected = float(np.vdot(core, whole_core - hidden_core))
         return (seen_core - whole_core + hidden_core, by_factors), distance_of(logs - self._total + expected)
 
     @cached_property
@@ -201,10 +201,6 @@ class HiddenCells(Known):
         filled = self._either.entries._replace(values=np.concatenate([x, model[count:]]))
         distance = float(np.square(x - model[:count]).sum()) + squares - float(model @ model)
         return EntriesData(filled, 1.0, self.workers, template=self._either), max(0.0, distance)
-
-
-def _take(_: Data, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
-    return part.copy(), float(np.vdot(part, model))
 
 
 def slopes_of_all(core: Matrix, factors: Sequence[Matrix]) -> Slopes:
