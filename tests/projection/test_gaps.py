@@ -375,3 +375,17 @@ def test_fractions_are_no_counts() -> None:
     with pytest.warns(UserWarning, match="takes entries for counts, and these are not whole numbers"):
         tk.ltr(x, "mdl")
     tk.ltr(x - 0.5, "mdl")
+
+
+def test_every_start_leads_to_the_same_point() -> None:
+    rng = np.random.default_rng(2)
+    x, exposure = rng.poisson(4.0, (7, 6, 5)) + 1.0, rng.choice([0.0, 0.5, 2.0], (7, 6, 5))
+    partition = tk.Partition.uniform(x.shape, (2, 3, 2))
+    found = observe(as_source(x), exposure > 0, exposure)
+    assert isinstance(found, Observed)
+    expected = exposure * tk.ltr(x, blocks=partition, observed=exposure > 0, exposure=exposure).to_tensor()
+    for _ in range(5):
+        core, weights = rng.gamma(0.3, 50.0, partition.rank), [rng.gamma(0.3, size=size) for size in x.shape]
+        fitting = Fitting(found, partition, Run.of())
+        start = fitting.run_from(fitting._scaled(core, weights))
+        np.testing.assert_allclose(exposure * start.to_tensor(), expected, rtol=1e-8, atol=1e-8)

@@ -21,8 +21,9 @@ from tucket.base.partition import Partition
 from tucket.kernels import array_api
 from tucket.kernels.sums import Sums
 
-COMPILED_ENTRIES = 1 << 18
-"""Entries of a dense tensor from which compiled loops are faster, including the time to load the compiler."""
+COMPILED_ENTRIES = 1 << 16
+"""Entries of a dense tensor from which compiled loops are faster: the matrix products of NumPy would use threads then,
+which wait for each other."""
 
 THREAD_ENTRIES = 1 << 18
 """Entries of a sparse tensor per additional thread."""

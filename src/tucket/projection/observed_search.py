@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.base.run import Run
+from tucket.base.threads import single_threaded_blas
 from tucket.kernels.algebra import quotient, unfold
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.expected import TimesModel
@@ -53,9 +54,10 @@ def search_observed(observed: Observed, plan: Plan, run: Run, max_sweeps: int) -
     if not plan.searches:
         return plan.start
     rank1 = project_observed(observed, Partition.uniform(observed.shape, 1), run)
-    found = ObservedSearch(observed, run, max_sweeps, rank1).best(plan.start, plan.strategies)
     free = [mode for mode, each in enumerate(plan.strategies) if each.searches and not each.contiguous]
-    return Moves(observed, found, list(rank1.weights), run).improve(free) if free else found
+    with single_threaded_blas:
+        found = ObservedSearch(observed, run, max_sweeps, rank1).best(plan.start, plan.strategies)
+        return Moves(observed, found, list(rank1.weights), run).improve(free) if free else found
 
 
 class ObservedSearch(Search):
