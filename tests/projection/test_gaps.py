@@ -385,7 +385,7 @@ def test_every_start_leads_to_the_same_point() -> None:
     assert isinstance(found, Observed)
     expected = exposure * tk.ltr(x, blocks=partition, observed=exposure > 0, exposure=exposure).to_tensor()
     for _ in range(5):
-        core, weights = rng.gamma(0.3, 50.0, partition.rank), [0.1 + rng.random(size) for size in x.shape]
+        core, weights = rng.gamma(0.3, 50.0, partition.rank), [0.1 + rng.random((size,)) for size in x.shape]
         fitting = Fitting(found, partition, Run.of())
         start = fitting.run_from(fitting._scaled(core, weights))
         np.testing.assert_allclose(exposure * start.to_tensor(), expected, rtol=1e-8, atol=1e-8)
