@@ -217,6 +217,10 @@ def test_bad_input(options: dict[str, Any], message: str) -> None:
         tk.cross_validate(**{"x": np.ones((9, 9)), "ranks": [1, 2], **options})
 
 
-def test_statistics_have_no_cells() -> None:
+def test_statistics_have_no_cells_and_given_blocks_no_rank() -> None:
     with pytest.raises(TypeError, match="statistics have no cells that could be held out"):
         tk.ltr(tk.collect(np.ones((4, 4)), 2), "cv")
+    for blocks in ("uniform", ("clusters", [0, 2]), (None, "segments")):
+        with pytest.raises(ValueError, match="a rank is chosen only for blocks that are searched for in every mode"):
+            tk.ltr(np.ones((4, 4)), "cv", blocks=blocks)
+    assert tk.ltr(plant_blocks((2, 2), (20, 10), 5.0), "cv", blocks="segments").partition[0].contiguous

@@ -190,7 +190,7 @@ class CrossValidation:
 
     def __repr__(self) -> str:
         chosen, best = self.best(), self.least
-        lines = [f"CrossValidation of {len(self.scores)} ranks: {self.loss} of held-out cells"]
+        lines = [f"CrossValidation, ranks by {self.loss} of held-out cells:"]
         lines += ["  held out       +-    fitted  parameters  rank"]
         for score in sorted(self.scores, key=lambda score: score.loss):
             mark = "  <- best" if score.rank == chosen else ""

@@ -20,7 +20,7 @@ from tucket.models.statistics import Statistics, read
 from tucket.projection.held_out import FitRank, choose_rank
 from tucket.projection.information_curve import check_criterion, information_curve
 from tucket.projection.observed_search import search_observed
-from tucket.projection.plan import BlockChoice, Plan, make_plan
+from tucket.projection.plan import BlockChoice, Plan, check_searched, make_plan
 from tucket.projection.proportional import project_observed
 from tucket.projection.published import project_as_published
 from tucket.sources.as_source import as_source
@@ -164,7 +164,7 @@ def ltr(
     x, observed = split_mask(x, observed)
     data, target = _read(x, rank, blocks, run, names, labels, observed, exposure), check_dtype(dtype)
     if isinstance(rank, str) and rank == "cv" and retain is None and max_parameters is None:
-        rank = choose_rank(_check_held_out(data), fit_blocks(blocks, max_sweeps, rng), True, run)
+        rank = choose_rank(_check_held_out(data, blocks), fit_blocks(blocks, max_sweeps), True, run)
     if isinstance(data, Observed):
         _refuse_with_gaps(variant, rank, retain, max_parameters)
         plan = make_plan(blocks, rank, rng, single_indices(data.shape), data.x.axes)
@@ -194,22 +194,24 @@ def _read(
     return observe(data, observed, exposure) if has_gaps else data
 
 
-def fit_blocks(blocks: Any = "clusters", max_sweeps: int = MAX_SWEEPS, rng: Any = None) -> FitRank:
+def fit_blocks(blocks: Any = "clusters", max_sweeps: int = MAX_SWEEPS) -> FitRank:
     """Return a function that fits a block model of some rank to what is known."""
 
     def fit(train: Observed, rank: tuple[int, ...], run: Run) -> tuple[BlockTucker, float]:
-        plan = make_plan(blocks, rank, rng, single_indices(train.shape), train.x.axes)
+        plan = make_plan(blocks, rank, 0, single_indices(train.shape), train.x.axes)
         model = project_observed(train, search_observed(train, plan, run, max_sweeps), run)
         return model, divergence_of_observed(model, train, run) / total_of(train.x, run)
 
     return fit
 
 
-def _check_held_out(known: Any) -> Source | Observed:
+def _check_held_out(known: Any, blocks: Any) -> Source | Observed:
     """Return what cells can be held out of."""
-    if isinstance(known, Source | Observed):
-        return known
-    raise TypeError("rank='cv': statistics have no cells that could be held out; give the tensor")
+    if not isinstance(known, Source | Observed):
+        raise TypeError("rank='cv': statistics have no cells that could be held out; give the tensor")
+    axes = known.x.axes if isinstance(known, Observed) else known.axes
+    check_searched(blocks, single_indices(known.shape), axes)
+    return known
 
 
 def _refuse_with_gaps(variant: str, rank: Any, retain: Any, max_parameters: Any) -> None:

@@ -32,6 +32,12 @@ from tucket.sources.source import Source
 BlockChoice = StrategyName | Partition | Iterable[StrategyName | Blocks | ArrayLike | None] | Mapping[int | str, Any]
 
 
+ONLY_SEARCHED = (
+    "blocks: a rank is chosen only for blocks that are searched for in every mode; "
+    "give 'clusters' or 'segments', or a rank"
+)
+
+
 class Given(BlockStrategy):
     """Blocks that the user gave."""
 
@@ -54,10 +60,7 @@ class Plan:
     def starting_at(self, start: Partition) -> Plan:
         """Return the same search from other blocks, which must be searched for in every mode."""
         if not all(each.searches for each in self.strategies):
-            raise ValueError(
-                "blocks: a rank is chosen only for blocks that are searched for in every mode; "
-                "give 'clusters' or 'segments', or a rank"
-            )
+            raise ValueError(ONLY_SEARCHED)
         return replace(self, start=start)
 
     def search(self, source: Source, run: Run, max_sweeps: int, whole: Statistics | None = None) -> Partition:
@@ -74,6 +77,13 @@ def make_plan(blocks: Any, rank: Any, rng: Any, base: Partition, axes: Axes | No
     if is_fixed and type(rank) is int and all(each.is_whole for each in base.modes):
         return _fixed_plan(blocks, rank, rng if blocks == "random" else None, base.shape)
     return _make_plan(blocks, rank, rng, base, axes)
+
+
+def check_searched(blocks: Any, base: Partition, axes: Axes | None) -> None:
+    """Refuse blocks that leave no rank to choose."""
+    choices = _choices(by_mode(blocks, axes, len(base), "clusters", "blocks"), base)
+    if not all(isinstance(choice, str) and choose(choice, STRATEGIES, "blocks").searches for choice in choices):
+        raise ValueError(ONLY_SEARCHED)
 
 
 @lru_cache(maxsize=16)
