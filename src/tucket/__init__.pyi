@@ -9,7 +9,8 @@ from .decomposition.lra_sntd import lra_sntd
 from .decomposition.ntd import ntd
 from .geometry import legendre
 from .interfaces import plot, report
-from .interfaces.estimators import LTR
+from .interfaces.estimators.ltr import LTR
+from .interfaces.estimators.ntd import NTD
 from .models import metrics
 from .models.block_tucker import BlockTucker
 from .models.collect import collect
@@ -30,6 +31,7 @@ from .sources.stream import Stream
 
 __all__ = [
     "LTR",
+    "NTD",
     "Axes",
     "BlockTucker",
     "Blocks",

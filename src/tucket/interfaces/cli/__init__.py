@@ -1,15 +1,18 @@
-"""The command line: how the program starts and ends; its commands are in `fit` and `commands`."""
+"""The command line: how the program starts and ends; its commands are in `fit`, `ranks` and `commands`."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Annotated
 
 import typer
 
-from tucket.interfaces.cli.commands import collect, compare, demo, expand, info, merge, ranks, report
+from tucket.interfaces.cli.commands import collect, compare, demo, expand, fill, info, merge, report
+from tucket.interfaces.cli.errors import as_typed
 from tucket.interfaces.cli.fit import fit, reduce
 from tucket.interfaces.cli.options import spread_options
+from tucket.interfaces.cli.ranks import ranks
 
 app = typer.Typer(
     name="tucket",
@@ -33,7 +36,7 @@ def main() -> None:
     except USER_ERRORS as error:
         if "--debug" in sys.argv:
             raise
-        print(f"tucket: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"tucket: {as_typed(' '.join(str(error).split()), OPTIONS)}", file=sys.stderr)
         raise SystemExit(1) from None
     except (KeyboardInterrupt, SystemExit) as stop:
         code = getattr(stop, "code", INTERRUPTED)
@@ -61,5 +64,13 @@ def root(
     """Turn non-negative tensors into small non-negative Tucker models."""
 
 
-for command in (fit, reduce, info, expand, report, ranks, compare, collect, merge, demo):
-    app.command()(spread_options(command))
+COMMANDS = [
+    spread_options(command)
+    for command in (fit, reduce, info, expand, fill, report, ranks, compare, collect, merge, demo)
+]
+
+OPTIONS = {name for command in COMMANDS for name in inspect.signature(command).parameters}
+"""The options of all commands, by the names of the arguments of the library that they stand for."""
+
+for each in COMMANDS:
+    app.command()(each)

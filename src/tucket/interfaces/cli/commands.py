@@ -1,27 +1,29 @@
-"""All commands but `fit` and `reduce`."""
+"""All commands but `fit`, `reduce` and `ranks`."""
 
 from __future__ import annotations
 
 import json as json_format
-import math
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from tucket.interfaces.cli.options import (
     Data,
     DataOptions,
     Json,
+    Missing,
     Model,
+    Observed,
     Output,
     Quiet,
     Rank,
     Workers,
+    open_observed,
     parse_rank,
     parse_ranks,
 )
@@ -76,6 +78,38 @@ def expand(
     print_facts({"shape": list(loaded.shape), "dtype": str(loaded.dtype), "saved": str(output)}, False, quiet)
 
 
+Gaps = StrEnum("Gaps", ["nan", "unstored"])
+
+
+def fill(
+    *,
+    model: Model,
+    data: Data,
+    output: Output,
+    missing: Annotated[
+        Gaps | None, Option(help="What to fill: nan (default), or the cells without an entry in a sparse tensor.")
+    ] = None,
+    observed: Observed = None,
+    reading: DataOptions,
+    quiet: Quiet = False,
+) -> None:
+    """Write a tensor with what a model says in its gaps, as .npy."""
+    import numpy as np
+
+    from tucket import load
+    from tucket.base.archive import replacing
+
+    for path in (model, data):
+        check_output(output, path)
+    loaded: Any = load(model)
+    default = Missing.nan if observed is None else Missing.refuse
+    with reading.open(data) as source, open_observed(missing or default, observed, loaded.shape) as known:
+        filled = loaded.fill(source, observed=known)
+    with replacing(output) as temporary, temporary.open("wb") as file:
+        np.save(file, filled)
+    print_facts({"shape": list(filled.shape), "dtype": str(filled.dtype), "saved": str(output)}, False, quiet)
+
+
 def report(
     *,
     model: Model,
@@ -94,45 +128,6 @@ def report(
     with nullcontext() if data is None else reading.open(data) as source:
         write_report(output, loaded, source, title=title or model.name)
     say(f"Open {output.absolute().as_uri()}", quiet)
-
-
-def ranks(
-    *,
-    data: Data,
-    shares: Annotated[list[float] | None, Argument(help="More shares.", hidden=True)] = None,
-    retain: Annotated[
-        list[float] | None, Option(help="Shares of the information to keep, as in --retain 0.9 0.95 0.99.")
-    ] = None,
-    reading: DataOptions,
-    workers: Workers = None,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Show which rank keeps which share of the information."""
-    from tucket import information_curve
-    from tucket.interfaces.text import format_sizes, table
-
-    wanted = sorted([*(retain or []), *(shares or [])]) or [0.5, 0.8, 0.9, 0.95, 0.99]
-    for share in wanted:
-        if not 0 < share <= 1:
-            raise typer.BadParameter(f"{share} is not a share; give numbers above 0, up to 1", param_hint="--retain")
-    with reading.open(data, allow_statistics=True) as source, progress_bar(quiet or json) as progress:
-        curve = information_curve(source, workers=workers, progress=progress)
-    finest = curve.joint[0]
-    points = [(share, curve.retain(share)) for share in wanted if finest.kept >= share]
-    if json:
-        names = ("kept", "rank", "n_parameters", "kl")
-        found = [{"retain": share, **{name: getattr(point, name) for name in names}} for share, point in points]
-        print(json_format.dumps(found, indent=1))
-        return
-    size, total = math.prod(finest.partition.shape), curve.total or 1
-    rows = []
-    for share, point in points:
-        sizes = f"{point.n_parameters:,}", f"{size / point.n_parameters:,.1f} x", f"{point.kl / total:.5f}"
-        rows.append((f"{share:.0%}", f"{point.kept:.1%}", format_sizes(point.rank), *sizes))
-    print(table(("at least", "kept", "rank", "parameters", "compression", "KL / sum"), rows))
-    if len(points) < len(wanted):
-        print(f"The finest model considered has rank {format_sizes(finest.rank)} and keeps {finest.kept:.1%}.")
 
 
 def compare(

@@ -85,6 +85,26 @@ def iteration_status(quiet: bool) -> Iterator[Callable[[Step], object] | None]:
         yield lambda step: status.update(f"iteration {step.iteration}, {step.seconds:.1f} s")
 
 
+@contextmanager
+def search_status(quiet: bool) -> Iterator[Callable[[Step], object] | None]:
+    """Show how many ranks a search has tried; then the iterations of the last fit, which count from 1 again."""
+    if not is_watched(quiet):
+        yield None
+        return
+    from rich.console import Console
+
+    tried = 0
+    with Console(stderr=True).status("hiding cells") as status:
+
+        def show(step: Step) -> None:
+            nonlocal tried
+            tried = tried + 1 if step.iteration == tried + 1 else -1
+            done = f"iteration {step.iteration}" if tried < 0 else f"ranks tried: {tried}, loss {step.loss:.4g}"
+            status.update(f"{done}, {step.seconds:.1f} s")
+
+        yield show
+
+
 def facts_of_model(model: Any) -> dict[str, Any]:
     """Return what to print about a model."""
     return {

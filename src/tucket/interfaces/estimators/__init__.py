@@ -1,0 +1,1 @@
+"""Transformers of scikit-learn: samples lie along the first mode."""
