@@ -224,3 +224,12 @@ def test_statistics_have_no_cells_and_given_blocks_no_rank() -> None:
         with pytest.raises(ValueError, match="a rank is chosen only for blocks that are searched for in every mode"):
             tk.ltr(np.ones((4, 4)), "cv", blocks=blocks)
     assert tk.ltr(plant_blocks((2, 2), (20, 10), 5.0), "cv", blocks="segments").partition[0].contiguous
+
+
+def test_half_of_the_time_is_for_the_search() -> None:
+    x = plant_blocks((4, 5, 3), (60, 50, 40), 3.0)
+    seen: list[tk.Step] = []
+    tk.ltr(x, "cv", max_seconds=0.5, callback=seen.append)
+    whole: list[tk.Step] = []
+    tk.cross_validate(x, callback=whole.append)
+    assert 0 < len([step for step in seen if step.seconds < 0.25]) < len(whole)

@@ -377,6 +377,23 @@ def test_fractions_are_no_counts() -> None:
     tk.ltr(x - 0.5, "mdl")
 
 
+def test_gaps_are_filled_for_their_exposure() -> None:
+    people = np.array([[1000.0, 50_000.0], [200.0, 8_000.0]])
+    cases = 0.02 * people
+    cases[0, 1] = np.nan
+    model = tk.ltr(cases, 1, observed="finite", exposure=people)
+    np.testing.assert_allclose(model.fill(cases, exposure=people), 0.02 * people)
+    assert tk.ltr(cases, 1, observed="finite", exposure=as_source(people)) == model
+
+
+def test_labels_of_a_mask_are_those_of_the_data() -> None:
+    xarray = pytest.importorskip("xarray")
+    x = xarray.DataArray(np.ones((2, 3)), dims=("user", "item"), coords={"user": ["a", "b"]})
+    tk.ltr(x, 1, observed=x > 0)
+    with pytest.raises(ValueError, match="observed: mode 'user' has other labels there than in x"):
+        tk.ltr(x, 1, observed=(x > 0)[::-1])
+
+
 def test_every_start_leads_to_the_same_point() -> None:
     rng = np.random.default_rng(2)
     x, exposure = rng.poisson(4.0, (7, 6, 5)) + 1.0, rng.choice([0.0, 0.5, 2.0], (7, 6, 5))

@@ -23,7 +23,7 @@ from tucket.models.expected import divergence_of_observed, error_of_observed
 from tucket.models.parts import Index, cast_part, check_out, check_part, parse_index
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
-from tucket.sources.observed import Observation, Observed, observe, split_mask
+from tucket.sources.observed import Observation, Observed, check_exposure, observe, split_mask
 from tucket.sources.reductions import check_chunk
 from tucket.sources.source import Chunk, Source
 
@@ -386,7 +386,9 @@ class Model(ABC):
         """
         return self.to_numpy()._at(find_cells(coords, self.shape, self.axes))
 
-    def fill(self, x: Any, *, observed: Observation = "finite") -> NDArray[np.float64]:
+    def fill(
+        self, x: Any, *, observed: Observation = "finite", exposure: ArrayLike | None = None
+    ) -> NDArray[np.float64]:
         """Return a tensor with what the model says in the cells that are not known.
 
         Parameters
@@ -395,6 +397,8 @@ class Model(ABC):
             The tensor, as for `kl`; it is not changed.
         observed : {"finite", "stored"} or Boolean array, default "finite"
             Which cells are known, as for `ltr`.
+        exposure : array that broadcasts to the shape of `x`, optional
+            Exposure of all cells, by which the entries of the model, which are rates, are multiplied. By default 1.
 
         Returns
         -------
@@ -419,7 +423,9 @@ class Model(ABC):
             return known.to_numpy().astype(np.float64)
         exposed = known.part.to_numpy() != 0
         is_known = ~exposed if known.is_complement else exposed
-        return np.where(is_known, known.x.to_numpy(), self.to_numpy().to_tensor(dtype=np.float64))
+        expected = self.to_numpy().to_tensor(dtype=np.float64)
+        expected *= 1.0 if exposure is None else check_exposure(exposure, self.shape)
+        return np.where(is_known, known.x.to_numpy(), expected)
 
     def _source_of(self, x: Any) -> Source:
         """Return a tensor that is to be compared with the model, and must fit it."""

@@ -372,7 +372,7 @@ class RankSearch:
     def score(self, rank: Ranks) -> float:
         """Return the mean loss of a rank on held-out cells."""
         if rank not in self.scores:
-            one = replace(self.run, workers=1, callback=None, progress=None)
+            one = replace(self.run, workers=1, callback=None, progress=None, deadline=math.inf)
 
             def work(fold: Fold) -> tuple[NDArray[np.float64], float, int]:
                 model, fitted = self.fit(fold.train, rank, one)
@@ -398,7 +398,7 @@ class RankSearch:
         least = self.score(best)
         for rank in FIRST_RANKS[1:]:
             wanted = self._lowered(rank)
-            if wanted in self.scores or worse == WORSE_RANKS:
+            if wanted in self.scores or worse == WORSE_RANKS or not self.run.allows():
                 break
             found = self.score(wanted)
             worse = 0 if found < least else worse + 1
@@ -423,7 +423,7 @@ class RankSearch:
         step = 1
         while 1 <= best[mode] + sign * step <= self.shape[mode]:
             wanted = (*best[:mode], best[mode] + sign * step, *best[mode + 1 :])
-            if self.score(wanted) >= self.score(best):
+            if not self.run.allows() or self.score(wanted) >= self.score(best):
                 break
             best, step = wanted, max(1, round(best[mode] * (GROWTH - 1)))
         return best
@@ -432,6 +432,8 @@ class RankSearch:
         """Lower the rank of one mode while the loss is as good as the least one, but for its standard error."""
         while rank[mode] > 1:
             wanted = (*rank[:mode], rank[mode] - 1, *rank[mode + 1 :])
+            if not self.run.allows():
+                break
             self.score(wanted)
             if not self.scores[wanted].is_close_to(self.table().least):
                 break
@@ -454,7 +456,8 @@ FOLDS, SHARE = 5, 0.1
 
 
 def choose_rank(known: Source | Observed, fit: FitRank, by_mass: bool, run: Run) -> Ranks:
-    """Return the rank that predicts held-out cells best."""
+    """Return the rank that predicts held-out cells best; with a deadline, the best that half of the time finds."""
+    run = replace(run, deadline=(run.began + run.deadline) / 2)
     folds = make_folds(known, FOLDS, SHARE, np.random.default_rng(0), run)
     search = RankSearch(folds, fit, by_mass, run)
     search.search()

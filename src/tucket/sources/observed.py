@@ -94,8 +94,8 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
     if source.backend is not NUMPY:
         found = observe(_on_host(source), observed, exposure)
         return replace(found, backend=source.backend) if isinstance(found, Observed) else source
-    weights = None if exposure is None else _check_exposure(exposure, source.shape)
-    mask = None if isinstance(observed, str) else _check_mask(observed, source.shape)
+    weights = None if exposure is None else check_exposure(exposure, source.shape)
+    mask = None if isinstance(observed, str) else _check_mask(observed, source)
     if source.sparse:
         return _of_entries(distinct_entries(source), source.axes, observed if mask is None else mask, weights)
     if isinstance(mask, Sparse):
@@ -154,9 +154,10 @@ def _on_host(source: Source) -> Array:
     return Array(source.to_numpy(), source.axes)
 
 
-def _check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return an exposure for every cell, none of which is copied."""
-    found = np.asarray(get_backend(exposure).to_numpy(exposure), np.float64)
+    given = exposure.to_numpy() if isinstance(exposure, Source) else get_backend(exposure).to_numpy(exposure)
+    found = np.asarray(given, np.float64)
     bad = ~(np.isfinite(found) & (found >= 0))
     if bad.any():
         at = np.unravel_index(int(np.argmax(bad)), found.shape)
@@ -169,11 +170,12 @@ def _check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64
         ) from None
 
 
-def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunked | Sparse:
+def _check_mask(observed: Any, source: Source) -> Array | Mapped | Chunked | Sparse:
     """Return a Boolean array, or the cells that are known, as a source."""
-    mask = as_source(observed, "observed")
+    mask, shape = as_source(observed, "observed"), source.shape
     mask = mask if mask.backend is NUMPY else _on_host(mask)
     check_shape_match(mask, shape, "x", "observed")
+    _check_labels(mask.axes, source.axes)
     if mask.sparse:
         coords, values, _ = distinct_entries(mask)
         seen = values != 0
@@ -182,6 +184,15 @@ def _check_mask(observed: Any, shape: tuple[int, ...]) -> Array | Mapped | Chunk
         kind = f" of {mask.array.dtype}" if hasattr(mask, "array") else ""
         raise TypeError(f"observed: got {mask!r}{kind}; give {listed(NAMES)}, or a Boolean array, True = known")
     return mask
+
+
+def _check_labels(ours: Axes | None, theirs: Axes | None) -> None:
+    """Refuse a mask with labels other than those of the data."""
+    if ours is None or theirs is None:
+        return
+    for name, some, others in zip(theirs.names, ours.labels, theirs.labels):
+        if some is not None and others is not None and not np.array_equal(some, others):
+            raise ValueError(f"observed: mode {name!r} has other labels there than in x, or in another order")
 
 
 @dataclass(frozen=True)
