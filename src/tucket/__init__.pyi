@@ -18,7 +18,7 @@ from .models.load import load
 from .models.statistics import Statistics
 from .models.tucker import Tucker
 from .projection.best_rank1 import best_rank1
-from .projection.held_out import CrossValidation
+from .projection.cross_validation import CrossValidation
 from .projection.information_curve import InformationCurve, information_curve
 from .projection.ltr import ltr
 from .sources import datasets

@@ -16,6 +16,7 @@ import tucket as tk
 from strategies import tensors
 from tucket.base.run import Run
 from tucket.projection import held_out
+from tucket.projection.cross_validation import Score
 from tucket.projection.held_out import MIXES, draw_places, make_folds
 from tucket.sources.as_source import as_source
 from tucket.sources.observed import observe
@@ -167,8 +168,8 @@ def test_ranks_by_name_steps_and_tables() -> None:
 
 
 def test_the_smallest_model_within_one_standard_error_is_best() -> None:
-    def score(rank: int, *losses: float) -> held_out.Score:
-        return held_out.Score((rank,), 10 * rank, losses, 0.0, 0.0)
+    def score(rank: int, *losses: float) -> Score:
+        return Score((rank,), 10 * rank, losses, 0.0, 0.0)
 
     table = tk.CrossValidation((score(1, 3, 4), score(2, 1.1, 1.9), score(3, 1.2, 1.6)), "KL / sum")
     assert table.best("least") == (3,)

@@ -13,7 +13,8 @@ from tucket.base.checks import check_count, check_number, check_rng, choose, exp
 from tucket.base.run import Run, StepCallback
 from tucket.decomposition.losses import LOSSES, Loss
 from tucket.decomposition.ntd import fit_components
-from tucket.projection.held_out import FOLDS, SHARE, CrossValidation, FitRank, RankSearch, check_ranks, make_folds
+from tucket.projection.cross_validation import CrossValidation
+from tucket.projection.held_out import FOLDS, SHARE, FitRank, RankSearch, check_ranks, make_folds
 from tucket.projection.ltr import fit_blocks
 from tucket.sources.as_source import as_source
 from tucket.sources.observed import Observation, Observed, observe, split_mask

@@ -18,7 +18,7 @@ from tucket.models.model import Model
 if TYPE_CHECKING:
     from tucket.decomposition.fit import Fit
     from tucket.interfaces.compare import Entry
-    from tucket.projection.held_out import CrossValidation
+    from tucket.projection.cross_validation import CrossValidation
     from tucket.projection.information_curve import InformationCurve
 
 __all__ = ["blocks", "core", "cross_validation", "errors", "information", "model", "slices"]
