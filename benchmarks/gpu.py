@@ -144,7 +144,7 @@ def cases() -> Iterator[Row]:
     yield from of_bytes()
     yield from of_much()
     torch.cuda.empty_cache()
-    yield from of_faces()  # last, since it leaves threads of the host's and other libraries behind
+    yield from of_faces()  # last, since it leaves threads of other libraries behind
 
 
 class Ceiling:
@@ -295,10 +295,10 @@ def of_faces() -> Iterator[Row]:
         anew, _ = soonest(there, rank, goal)
     whole, _ = clocked(lambda: tk.ntd(there, rank))
     host, _ = soonest(x, rank, goal)
-    yield row("ntd, AttFace at rank 40, to KL/S .0265", ours, None, "the host's ntd", host / ours, 10, error)
-    yield row("  with nothing recorded before the call", anew, None, "the host's ntd", host / anew)
+    yield row("ntd, AttFace at rank 40, to KL/S .0265", ours, None, "ntd on the CPU", host / ours, 10, error)
+    yield row("  with nothing recorded before the call", anew, None, "ntd on the CPU", host / anew)
     host, _ = clocked(lambda: tk.ntd(x, rank), 1)
-    yield row("ntd, AttFace at rank 40, to the end", whole, None, "the host's ntd", host / whole)
+    yield row("ntd, AttFace at rank 40, to the end", whole, None, "ntd on the CPU", host / whole)
     with backend_context("pytorch"):
         run = partial(non_negative_tucker_hals, there.double(), [rank] * 3, tol=0, random_state=0)
         run(n_iter_max=1)

@@ -341,7 +341,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
         ),
         ValueError,
         "mode 1: block 0 (indices 0, 1, 2) is split by the other partition; "
-        "give one whose blocks are unions of these 1 blocks",
+        "give one with unions of these 1 blocks",
     ),
     (
         "coarsen to another shape",

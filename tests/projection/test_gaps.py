@@ -226,7 +226,7 @@ def test_masked_arrays_are_taken_as_they_are() -> None:
     np.testing.assert_allclose(model.to_tensor(), x.data)
     np.testing.assert_allclose(model.fill(x), x.data)
     assert model.kl(x) == pytest.approx(0, abs=1e-9)
-    with pytest.raises(TypeError, match="x is a masked array, whose mask says what is known; leave observed out"):
+    with pytest.raises(TypeError, match="x is a masked array, and its mask says what is known; leave observed out"):
         tk.ltr(x, 1, observed="finite")
     with pytest.raises(TypeError, match="statistics have no gaps"):
         tk.ltr(tk.collect(x.data, 1), 1, exposure=np.ones((3, 3)))

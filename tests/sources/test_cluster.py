@@ -1,4 +1,4 @@
-"""A real cluster of dask's: two worker processes on this machine, and what travels between them and the client."""
+"""A real dask cluster: two worker processes on this machine, and what travels between them and the client."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ class Blocks:
         if split is not None:
             raise ValueError(
                 f"block {split} (indices {_brief(self.indices(split))}) is split by the other partition; "
-                f"give one whose blocks are unions of these {self.rank} blocks"
+                f"give one with unions of these {self.rank} blocks"
             )
         return Blocks.from_labels(coarse.labels[self._first()])
 

@@ -272,7 +272,7 @@ def _check_fixed(fixed: Any, source: Source, given: Model | None, finest: object
 def _decompose(
     descent: Descent, pyramid: Pyramid, given: Tucker | None, starts: Sequence[Start], ranks: tuple[int, ...]
 ) -> Parts:
-    """Return the best model, from some starts or from the user's model, the fixed parts of which stay as they are."""
+    """Return the best model, from some starts or from the user's model; its fixed parts stay as they are."""
     if pyramid.total == 0:
         parts = _nothing(descent, pyramid, ranks)
     elif given is None:

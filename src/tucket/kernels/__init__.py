@@ -29,7 +29,7 @@ THREAD_ENTRIES = 1 << 18
 """Entries of a sparse tensor per additional thread."""
 
 VALUE_ENTRIES = 1 << 17
-"""Entries whose values in a model are computed, per additional thread."""
+"""Entries at which a model is computed, per additional thread."""
 
 THREAD_BYTES = 1 << 24
 """Bytes of a dense tensor per additional thread."""

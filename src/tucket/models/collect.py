@@ -151,7 +151,7 @@ def _cut(source: Source, cuts: Any) -> Partition:
             if cut.size != size:
                 raise ValueError(f"mode {mode}: the given blocks are of {cut.size} indices; give {size}")
             modes.append(cut)
-        elif isinstance(cut, Sequence | np.ndarray) and not isinstance(cut, str):
+        elif hasattr(cut, "__len__") and not isinstance(cut, str):
             modes.append(in_mode(mode, Blocks.from_starts, size, cut))
         else:
             modes.append(Blocks.uniform(size, check_mode_rank(cut, size, mode)))

@@ -153,7 +153,7 @@ class Statistics:
         Returns
         -------
         ndarray of shape `rank`
-            NaN for blocks of which nothing is known.
+            NaN for blocks without known cells.
 
         Examples
         --------

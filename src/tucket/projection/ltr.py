@@ -108,7 +108,7 @@ def ltr(
         the shape of `x`, or the entries of a sparse one. What stands in other cells has no influence.
     exposure : array that broadcasts to the shape of `x`, optional
         For what each cell counts, such as the population or the time at risk: the entries are then modelled by the
-        exposure times the model, whose entries are rates. A cell with exposure 0 is not known. With gaps or exposure
+        exposure times the model, which holds rates. A cell with exposure 0 is not known. With gaps or exposure
         the model is still the one of least divergence for its blocks, found in a few cycles.
     rng : None, int or numpy.random.Generator, optional
         For "random" blocks; a search draws nothing.

@@ -87,7 +87,7 @@ class Cycle:
 def project_observed(observed: Observed, partition: Partition, run: Run) -> BlockTucker:
     """Return the projection of a tensor with gaps onto the bingo space of a partition.
 
-    A block of which nothing is known, and an index, keep what the model of rank 1 says of them.
+    A block or an index without known cells keeps what the model of rank 1 says of it.
     """
     fitting = Fitting(observed, partition, run)
     if fitting.total == 0:
@@ -122,7 +122,7 @@ class Fitting:
 
     @property
     def has_unseen(self) -> bool:
-        """Whether there is a block, or an index, of which nothing is known."""
+        """Whether there is a block, or an index, without known cells."""
         return not all((sums > 0).all() for sums in self.exposure.parts)
 
     def nothing(self) -> BlockTucker:
@@ -240,7 +240,7 @@ class Fitting:
         return model
 
     def with_unseen(self, model: BlockTucker, rank1: BlockTucker) -> BlockTucker:
-        """Return a model with what another one says of the blocks and indices of which nothing is known."""
+        """Return a model with what another one says of the blocks and indices without known cells."""
         core, weights, factors = model.core, [], {}
         for mode, (blocks, own, other, exposure) in enumerate(
             zip(self.partition.modes, model.weights, rank1.weights, self.exposure.marginals)

@@ -38,7 +38,7 @@ PIECE_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class Observed:
-    """A tensor of which some cells are not known, or are known for some exposure.
+    """A tensor with cells that are not known, or are known for some exposure.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ def split_mask(x: Any, observed: Any) -> tuple[Any, Any]:
     if not np.ma.is_masked(x):
         return x, observed
     if not is_all(observed):
-        raise TypeError("observed: x is a masked array, whose mask says what is known; leave observed out")
+        raise TypeError("observed: x is a masked array, and its mask says what is known; leave observed out")
     return x.data, ~np.ma.getmaskarray(x)
 
 
@@ -107,7 +107,7 @@ def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source 
 
 
 def all_known(source: Source) -> Observed:
-    """Return a tensor of which no cell is hidden."""
+    """Return a tensor without hidden cells."""
     return Observed(source, _cells([np.empty(0, np.intp)] * len(source.shape), source.shape), is_complement=True)
 
 
@@ -155,7 +155,7 @@ def _on_host(source: Source) -> Array:
 
 
 def check_exposure(exposure: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return an exposure for every cell, none of which is copied."""
+    """Return an exposure for every cell, as a view."""
     given = exposure.to_numpy() if isinstance(exposure, Source) else get_backend(exposure).to_numpy(exposure)
     found = np.asarray(given, np.float64)
     bad = ~(np.isfinite(found) & (found >= 0))

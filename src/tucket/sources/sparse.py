@@ -53,7 +53,7 @@ def from_sparse(x: Any, name: str) -> Sparse:
     """Return a sparse array of SciPy or of the package sparse as a source."""
     of_package_sparse = hasattr(x, "fill_value")
     if of_package_sparse and x.fill_value != 0:
-        raise ValueError(f"{name} has fill value {x.fill_value}; give a sparse array whose other entries are 0")
+        raise ValueError(f"{name} has fill value {x.fill_value}; give a sparse array with fill value 0")
     entries = x.asformat("coo")
     check_real(entries.dtype, name, type(x).__name__)
     # its arrays hold no index twice; those of SciPy may

@@ -14,7 +14,7 @@ Change = Callable[[Chunk | Entries, int], Chunk | Entries]
 
 
 class Transformed(Source):
-    """Another source, each chunk of which is changed."""
+    """Another source with every chunk changed."""
 
     def __init__(self, source: Source, change: Change) -> None:
         self.given, self.change = source, change

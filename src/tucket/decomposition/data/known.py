@@ -158,7 +158,7 @@ class PlusModel(EntriesData):
 
 @dataclass(frozen=True)
 class HiddenCells(Known):
-    """Entries of a sparse tensor of which all cells but some are known."""
+    """Entries of a sparse tensor with some hidden cells."""
 
     entries: Entries
     hidden: Entries

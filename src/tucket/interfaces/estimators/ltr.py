@@ -30,7 +30,7 @@ class LTR(SampleTransformer):
 
     Samples may have gaps, with `observed="finite"`. The features of such a sample are the sums that are expected of its
     blocks: the sum of what is known of a block, divided by the sum of the weights there, which is the estimate of
-    maximum likelihood for these weights. A block of which nothing is known in a sample has its mean over the samples in
+    maximum likelihood for these weights. A block without known cells in a sample has its mean over the samples in
     `fit`. So `inverse_transform` says what stands in the gaps.
 
     Parameters

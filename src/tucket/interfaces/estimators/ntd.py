@@ -31,7 +31,7 @@ class NTD(SampleTransformer):
 
     Samples may have gaps, with `observed="finite"`: then what is known of a sample decides, and `inverse_transform`
     says what stands in the gaps. A component that has no influence on what is known has its mean over the samples in
-    `fit`, in proportion to what is known. A sample of which nothing is known has the means.
+    `fit`, in proportion to what is known. A sample without known cells has the means.
 
     Parameters
     ----------
