@@ -340,8 +340,7 @@ CASES: list[tuple[str, Callable[[], object], type[Exception], str]] = [
             tk.Partition.uniform(X.shape, (2, 3, 1))
         ),
         ValueError,
-        "mode 1: block 0 (indices 0, 1, 2) is split by the other partition; "
-        "give one with unions of these 1 blocks",
+        "mode 1: block 0 (indices 0, 1, 2) is split by the other partition; give one with unions of these 1 blocks",
     ),
     (
         "coarsen to another shape",

@@ -334,12 +334,14 @@ def find_not_finite(values, most, out):
     """Write the places of NaN and infinity to `out`, as `find_false` does."""
     count = 0
     for first in range(0, values.size, 16):
-        last, total = min(first + 16, values.size), values[first] * 0
-        for i in range(first + 1, last):
-            total += values[i] * 0  # NaN if any of them is not finite
-        if total == 0:
+        bad = first + 16 > values.size
+        if not bad:
+            for k in range(16):  # a fixed number of steps is done at once
+                v = values[first + k]
+                bad |= v - v != 0
+        if not bad:
             continue
-        for i in range(first, last):
+        for i in range(first, min(first + 16, values.size)):
             if values[i] - values[i] != 0:
                 if count == most:
                     return most + 1
