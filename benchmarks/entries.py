@@ -96,8 +96,7 @@ def per_iteration(entries: Entries, rank: tuple[int, ...], loss: Any) -> Row:
 
 def beside_dense(entries: Entries, rank: tuple[int, ...]) -> Row:
     """Compare an iteration of the divergence on the entries with one on the dense tensor."""
-    from tucket.base.run import Run
-    from tucket.base.threads import single_threaded_blas
+    from tucket.base.run import Run, single_threaded_blas
     from tucket.decomposition.data import DenseData, data_of
     from tucket.decomposition.losses.kl import Divergence
 

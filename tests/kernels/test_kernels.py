@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from strategies import DTYPES, LAYOUTS, cut_tensors, lay_out
-from tucket.base import threads
-from tucket.base.run import check_workers, quota
+from tucket.base.run import check_workers, ordered_map, quota
 from tucket.kernels import numpy as plain
 from tucket.kernels.cpu import loops as cpu
 from tucket.kernels.cpu import passes as compiled
@@ -194,9 +193,9 @@ def test_a_failing_job_is_raised_and_no_thread_is_left() -> None:
 
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="job 5"):
-        list(threads.ordered_map(fail, range(100), 3))
+        list(ordered_map(fail, range(100), 3))
     assert threading.active_count() == before
-    assert list(threads.ordered_map(lambda job: job, range(100), 3)) == list(range(100))
+    assert list(ordered_map(lambda job: job, range(100), 3)) == list(range(100))
 
 
 def test_workers_follow_the_affinity_and_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,5 +278,5 @@ def test_a_failing_job_does_not_wait_for_its_queue() -> None:
         done.append(job)
 
     with pytest.raises(RuntimeError, match="at once"):
-        list(threads.ordered_map(work, range(1000), 2))
+        list(ordered_map(work, range(1000), 2))
     assert len(done) <= 4

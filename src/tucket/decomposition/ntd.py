@@ -23,8 +23,7 @@ from tucket.base.checks import (
     listed,
 )
 from tucket.base.partition import Partition
-from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback, single_threaded_blas
 from tucket.decomposition.course import descend, improve
 from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Descent

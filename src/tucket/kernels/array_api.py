@@ -13,7 +13,7 @@ from tucket.backends import get_backend
 from tucket.base.blocks import Blocks
 from tucket.base.boxes import Box, slabs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import runs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels import measures
 from tucket.kernels.sums import Moments, Sums
 

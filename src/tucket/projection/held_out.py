@@ -20,8 +20,7 @@ from tucket.base.axes import Axes, check_rank_by_mode, mode_names
 from tucket.base.checks import choose
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
-from tucket.base.run import Run
-from tucket.base.threads import ordered_map
+from tucket.base.run import Run, ordered_map
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.model import Model
 from tucket.projection.proportional import project_observed

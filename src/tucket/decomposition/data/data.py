@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tucket.backends import NUMPY, Backend
 from tucket.base.boxes import runs
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels.algebra import Matrix
 from tucket.sources.source import Source
 

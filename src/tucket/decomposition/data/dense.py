@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.base.boxes import runs, slabs
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.decomposition.data.array import ArrayData
 from tucket.decomposition.data.data import HostData
 from tucket.kernels.algebra import Matrix, join, multiply, multiply_all

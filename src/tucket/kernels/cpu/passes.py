@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import Box, slabs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels.cpu import loops
 from tucket.kernels.cpu.rows import (
     NARROW_COLUMNS,
