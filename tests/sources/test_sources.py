@@ -18,8 +18,7 @@ from strategies import cut_tensors, partitions, tensors
 from tucket import kernels
 from tucket.base.run import Run
 from tucket.kernels import sparse as sparse_kernel
-from tucket.kernels.measures import v_log_v
-from tucket.kernels.sums import Sums
+from tucket.kernels.measures import Sums, v_log_v
 from tucket.models import collect as collecting
 from tucket.projection import search
 from tucket.projection.search import Search

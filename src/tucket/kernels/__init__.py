@@ -19,7 +19,7 @@ from tucket.backends import get_backend
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.kernels import array_api
-from tucket.kernels.sums import Sums
+from tucket.kernels.measures import Sums
 
 COMPILED_ENTRIES = 1 << 18
 """Entries of a dense tensor from which compiled loops are faster, including the time to load the compiler."""

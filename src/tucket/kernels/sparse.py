@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -14,15 +14,13 @@ from tucket.base.boxes import runs
 from tucket.base.partition import Partition
 from tucket.base.run import ordered_map
 from tucket.kernels import measures
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 PIECE_ENTRIES = 1 << 14
 """Entries that are converted and added at a time; they fit the second-level cache."""
 
 COMPILED_ENTRIES = 1 << 14
 """Entries from which a compiled loop is faster, including the import of Numba."""
-
-Add = Callable[..., None]
 
 
 def entry_sums(
@@ -56,7 +54,7 @@ def entry_sums(
             negative |= bool((weights < 0).any())
             add(piece_coords, weights, offsets, steps, marginals if needs_marginals else None, core, cells)
             if unit is not None:
-                moments = moments.plus(Moments(*measures.moments(weights, unit).tolist()))
+                moments = moments.plus(measures.moments(weights, unit))
         return marginals, core, negative, moments
 
     with np.errstate(all="ignore"):  # the caller checks the total for NaN and overflow

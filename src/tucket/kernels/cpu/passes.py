@@ -25,7 +25,7 @@ from tucket.kernels.cpu.rows import (
     short_split,
     sum_split,
 )
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 Array = NDArray[Any]
 
