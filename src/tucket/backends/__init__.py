@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.backends.backend import Backend
-from tucket.backends.numpy import NUMPY
+from tucket.backends.backend import NUMPY, Backend
 
 __all__ = ["NUMPY", "Backend", "check_same_backend", "get_backend", "get_namespace"]
 

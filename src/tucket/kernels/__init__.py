@@ -61,9 +61,9 @@ def _offered(name: str) -> Kernels:
 
         return Kernels(numpy.block_sums)
     if name == "compiled":
-        from tucket.kernels.cpu import passes
+        from tucket.kernels.cpu import model, sums
 
-        return Kernels(passes.block_sums, passes.residual, passes.write)
+        return Kernels(sums.block_sums, model.residual, model.write)
     if name == "cuda":
         from tucket.kernels.gpu import passes as cuda
 
