@@ -39,7 +39,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything on both kernels, whatever the size of the tensor."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "COMPILED_ENTRIES", 0 if request.param == "numba" else 1 << 60)
-        patch.setattr(kernels, "THREAD_ENTRIES", 1)
+        patch.setattr(sparse_kernel, "THREAD_ENTRIES", 1)
         patch.setattr(sparse_kernel, "COMPILED_ENTRIES", 0 if request.param == "numba" else 1 << 60)
         yield request.param
 
