@@ -16,7 +16,7 @@ def get_backend(x: Any) -> Backend:
     kind = type(x)
     if kind is np.ndarray or not hasattr(kind, "__dlpack__"):
         return NUMPY
-    if kind.__module__ == "torch":  # the quick road: a GPU waits for the host
+    if kind.__module__ == "torch":  # checked first, since a GPU waits for the host
         from tucket.backends.torch import torch_backend
 
         return torch_backend(x.device)

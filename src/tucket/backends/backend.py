@@ -43,16 +43,16 @@ class Backend(ABC):
         """Return a small array as a NumPy array."""
 
     def from_numpy_all(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
-        """Bring several small NumPy arrays of one dtype here: in one go where each transfer has its price."""
+        """Return small NumPy arrays of one dtype as arrays of this library, in one transfer where these are slow."""
         return [self.from_numpy(array) for array in arrays]
 
     def to_numpy_all(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
-        """Return several small arrays of one dtype as NumPy arrays: in one go where each transfer has its price."""
+        """Return small arrays of one dtype as NumPy arrays, in one transfer where these are slow."""
         return [self.to_numpy(array) for array in arrays]
 
     @property
     def has_float64(self) -> bool:
-        """Whether there are floats of 64 bits: not on every device, and in JAX only if it is told so."""
+        """Whether there are floats of 64 bits: not on every device, and in JAX only if they are enabled."""
         return True
 
     def widest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:

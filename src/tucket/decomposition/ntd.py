@@ -28,10 +28,9 @@ from tucket.decomposition.course import descend, improve
 from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Descent
 from tucket.decomposition.fit import Fit
-from tucket.decomposition.fixed import restore
 from tucket.decomposition.gaps import decompose_observed
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
-from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
+from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss, restore
 from tucket.decomposition.starts import STARTS, Start
 from tucket.kernels.algebra import Parts
 from tucket.models.expected import total_of

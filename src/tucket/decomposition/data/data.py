@@ -65,8 +65,7 @@ class Data(ABC):
 
     def place(self, array: Any) -> Matrix:
         """Move a small NumPy array to the device of the tensor, as floats; an array already there is not moved."""
-        there = self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array
-        return self.backend.as_float(there)
+        return self.backend.as_float(self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array)
 
     def place_all(self, arrays: Sequence[NDArray[Any]]) -> list[Matrix]:
         """Move several small NumPy arrays of one dtype to the device of the tensor."""
