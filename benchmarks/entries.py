@@ -96,16 +96,15 @@ def per_iteration(entries: Entries, rank: tuple[int, ...], loss: Any) -> Row:
 
 def beside_dense(entries: Entries, rank: tuple[int, ...]) -> Row:
     """Compare an iteration of the divergence on the entries with one on the dense tensor."""
-    from tucket.base.run import Run
-    from tucket.base.threads import single_threaded_blas
-    from tucket.decomposition.data import DenseData, data_of
+    from tucket.base.run import Run, single_threaded_blas
+    from tucket.decomposition.data import ArrayData, data_of
     from tucket.decomposition.losses.kl import Divergence
 
     source, run = tk.from_entries(*entries), Run.of()
     rng, total = np.random.default_rng(0), float(entries[1].sum())
     core, factors = rng.random(rank), [rng.random(extent) for extent in zip(entries[2], rank)]
     times = []
-    for data in (data_of(source, 1.0, run), DenseData(source.to_numpy(), 1.0, run.workers)):
+    for data in (data_of(source, 1.0, run), ArrayData(source.to_numpy(), 1.0, run.workers)):
         problem = Divergence(data, total)
         with single_threaded_blas:
             problem.improve(core, factors)

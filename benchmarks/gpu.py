@@ -24,7 +24,7 @@ import torch
 import tucket as tk
 from benchmarks.blocks import load
 from benchmarks.pages import fill
-from tucket.decomposition.data import device as device_data
+from tucket.decomposition.data import array as array_data
 from tucket.kernels.gpu.layout import layout_of
 from tucket.kernels.gpu.passes import divergence
 from tucket.kernels.gpu.sums import DeviceSums, sum_type_of
@@ -291,7 +291,7 @@ def of_faces() -> Iterator[Row]:
     there, total = torch.from_numpy(x.copy()).cuda(), float(x.sum(dtype=np.float64))
     rank, goal = 40, 0.0265 * total
     ours, error = soonest(there, rank, goal)  # before the host is busy with threads
-    with patch.object(device_data, "RECORDED_ENTRIES", 0):
+    with patch.object(array_data, "RECORDED_ENTRIES", 0):
         anew, _ = soonest(there, rank, goal)
     whole, _ = clocked(lambda: tk.ntd(there, rank))
     host, _ = soonest(x, rank, goal)

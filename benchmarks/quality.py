@@ -23,7 +23,7 @@ from benchmarks.made import MADE
 from benchmarks.measure import machine, seconds
 from benchmarks.ntd import tensor
 from benchmarks.pages import fill
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import single_threaded_blas
 
 RESULTS = Path(__file__).parent / "results" / "quality.json"
 

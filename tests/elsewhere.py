@@ -25,7 +25,7 @@ def read_elsewhere(monkeypatch: pytest.MonkeyPatch, slab: int | None = None, pie
         monkeypatch.setattr(kind, "host_view", lambda self, array: None)  # noqa: ARG005
     if slab is not None:
         monkeypatch.setattr(array_api, "SLAB_ENTRIES", slab)
-        monkeypatch.setattr("tucket.decomposition.data.device.SLAB_ENTRIES", slab)
+        monkeypatch.setattr("tucket.decomposition.data.array.SLAB_ENTRIES", slab)
     if piece is not None:
         pieces = replace(kernels._offered("array_api"), piece_entries=lambda _: piece)
         offered = kernels._offered

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tucket as tk
-from benchmarks import estimator, gaps, geometry, ntd, scaling, sources, suite
+from benchmarks import estimator, files, gaps, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.pages import decompositions
@@ -161,3 +161,9 @@ def test_the_first_picture_is_that_of_the_gallery(tmp_path: Any, monkeypatch: py
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
         assert "the core: sums of blocks" in draw_idea().read_text()
+
+
+def test_files_and_lines_are_counted(tmp_path: Path) -> None:
+    assert {"base/partition.py", "projection/ltr.py"} <= set(files.files_of(lambda: tk.ltr([[1, 2], [3, 4]], 1)))
+    (tmp_path / "module.py").write_text('"""Two\nlines."""\nimport sys\n\n# why\nX = """\n"""\n')
+    assert files.lengths(tmp_path / "module.py") == (7, 2)

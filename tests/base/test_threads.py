@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import single_threaded_blas
 
 
 def blas_threads() -> list[int]:

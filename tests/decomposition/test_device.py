@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from elsewhere import to_numpy
 from strategies import tensors
 from tucket.backends import get_backend
-from tucket.decomposition.data import DenseData, DeviceData
-from tucket.decomposition.data import device as module
+from tucket.decomposition.data import ArrayData
+from tucket.decomposition.data import array as module
 from tucket.decomposition.losses import FREE
 from tucket.decomposition.losses.kl import Divergence, _improve
 from tucket.decomposition.losses.ls import LeastSquares, _sweep
@@ -34,7 +34,7 @@ def there(array: NDArray[Any]) -> Any:
     return strict.asarray(np.ascontiguousarray(array), device=strict.Device("device1"))
 
 
-def entries(data: DenseData) -> NDArray[np.float64]:
+def entries(data: ArrayData) -> NDArray[np.float64]:
     return np.asarray(data.tensor * np.float64(data.scale))
 
 
@@ -43,14 +43,14 @@ def close(found: Any, expected: NDArray[Any], scale: float = 1.0) -> None:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[DenseData, DeviceData, NDArray[Any], list[NDArray[Any]]]:
+def problems(draw: st.DrawFn) -> tuple[ArrayData, ArrayData, NDArray[Any], list[NDArray[Any]]]:
     x = draw(tensors(max_dims=4, dtypes=("u1", "<i4", "<f4", "<f8")))
     scale = draw(st.sampled_from([1.0, 0.25]))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     rank = tuple(draw(st.integers(1, size)) for size in x.shape)
     tensor = there(x)
     core, factors = rng.random(rank) + 0.1, [rng.random(extent) + 0.1 for extent in zip(x.shape, rank)]
-    return DenseData(x, scale), DeviceData(tensor, get_backend(tensor), scale), core, factors
+    return ArrayData(x, scale), ArrayData(tensor, scale, backend=get_backend(tensor)), core, factors
 
 
 @settings(max_examples=30)
@@ -126,7 +126,7 @@ def test_published_updates(problem: Any) -> None:
 def test_a_model_without_mass_is_infinitely_far() -> None:
     x = there(np.array([[1.0, 2.0], [0.0, 3.0]]))
     empty = [there(np.array([[1.0], [0.0]])), there(np.array([[0.5], [0.5]]))]
-    assert Divergence(DeviceData(x, get_backend(x)), 6.0).slopes(there(np.array([[6.0]])), empty)[2] == np.inf
+    assert Divergence(ArrayData(x, backend=get_backend(x)), 6.0).slopes(there(np.array([[6.0]])), empty)[2] == np.inf
 
 
 def test_no_number_is_no_distance() -> None:
@@ -148,7 +148,7 @@ def test_nothing_that_is_recorded_looks_at_a_value() -> None:
 
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.random((4, 5, 6)).astype(np.float32))
-    data = DeviceData(x, get_backend(x))
+    data = ArrayData(x, backend=get_backend(x))
     arrays = [torch.from_numpy(rng.random(extent)) for extent in ((2, 2, 2), (4, 2), (5, 2), (6, 2))]
     metric = [torch.ones(size, dtype=torch.float64) for size in x.shape]
     with Watch():

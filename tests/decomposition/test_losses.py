@@ -17,15 +17,15 @@ import oracles
 import tucket as tk
 from strategies import tensors
 from tucket.base.run import Run
-from tucket.decomposition.data import Data, DenseData, EntriesData, data_of, load_for_passes
-from tucket.decomposition.data import dense as pieces
+from tucket.decomposition.data import ArrayData, Data, EntriesData, data_of, load_for_passes
+from tucket.decomposition.data import array as pieces
 from tucket.decomposition.data import entries as entries_module
 from tucket.decomposition.losses.kl import Divergence
 from tucket.decomposition.losses.ls import LeastSquares
-from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
 from tucket.kernels import entries as sorted_module
 from tucket.kernels.algebra import to_mixture
 from tucket.kernels.entries import SortedEntries
+from tucket.kernels.updates import eigenvalue_bound, multiply_by_all, nearest
 from tucket.sources import chunked
 from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
@@ -96,7 +96,7 @@ def test_contraction(problem: tuple[NDArray[Any], Data, Model], choice: st.DataO
     np.testing.assert_allclose(data.contract({mode: factors[mode] for mode in modes}), expected, atol=1e-9)
     mode = choice.draw(st.integers(0, x.ndim - 1))
     rows = np.moveaxis(x, mode, 0).reshape(x.shape[mode], -1)
-    if isinstance(data, DenseData):
+    if isinstance(data, ArrayData):
         np.testing.assert_allclose(data.gram(mode), rows @ rows.T, atol=1e-6)
     others = {k: factor for k, factor in enumerate(factors) if k != mode}
     found = list(data.contract_to(mode, others))
@@ -233,9 +233,9 @@ def test_the_nearest_core_is_the_best() -> None:
     x = rng.random((6, 7, 5))
     grams = [factor.T @ factor for factor in factors]
     multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
-    target = DenseData(x).contract(dict(enumerate(factors)))
+    target = ArrayData(x).contract(dict(enumerate(factors)))
     core, objective = nearest(target, multiply, bound, np.ones((2, 3, 2)), 20_000)
-    gradient = DenseData(oracles.expand(core, factors)).contract(dict(enumerate(factors))) - target
+    gradient = ArrayData(oracles.expand(core, factors)).contract(dict(enumerate(factors))) - target
     assert np.abs(gradient[core > 0]).max() < 1e-6
     assert gradient.min() > -1e-6
     assert (core == 0).any()

@@ -18,7 +18,7 @@ import tucket as tk
 from strategies import partitions, tensors
 from tucket.base.run import Run
 from tucket.decomposition import levels
-from tucket.decomposition.data import DenseData
+from tucket.decomposition.data import ArrayData
 from tucket.decomposition.levels import make_pyramid
 from tucket.decomposition.losses import LOSSES as BY_NAME
 from tucket.decomposition.losses.kl import Divergence
@@ -111,7 +111,7 @@ def test_pythagoras_holds_on_every_level(x: NDArray[Any], data: st.DataObject) -
     for level in by_count.levels:
         core, factors = rng.random(rank), [rng.random((size, r)) for size, r in zip(level.data.shape, rank)]
         model = tk.Tucker(core, level.prolong(factors, by_count.whole))
-        assert isinstance(level.data, DenseData)
+        assert isinstance(level.data, ArrayData)
         coarse = level.data.tensor - tk.Tucker(core, factors).to_tensor()
         for mode, weights in enumerate(level.squares.metric):
             coarse = coarse * weights.reshape(-1, *(1,) * (x.ndim - mode - 1))
@@ -201,7 +201,7 @@ def test_the_divergence_of_a_matrix_goes_the_way_of_scikit_learn() -> None:
     peer = decomposition.NMF(3, init="custom", beta_loss="kullback-leibler", solver="mu", tol=0, max_iter=40)
     found = peer.fit_transform(x, W=w.copy(), H=h.copy()) @ peer.components_
     expected = tk.metrics.kl(x, found)
-    problem, core, factors = Divergence(DenseData(x), float(x.sum())), np.eye(3), [w, h.T]
+    problem, core, factors = Divergence(ArrayData(x), float(x.sum())), np.eye(3), [w, h.T]
     for _ in range(40):
         for mode in (0, 1):
             _, slopes, _ = problem.slopes(core, factors)

@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from strategies import DTYPES, LAYOUTS, cut_tensors, lay_out
-from tucket.base import threads
-from tucket.base.run import check_workers, quota
+from tucket.base.run import check_workers, ordered_map, quota
 from tucket.kernels import numpy as plain
 from tucket.kernels.cpu import loops as cpu
-from tucket.kernels.cpu import passes as compiled
-from tucket.kernels.cpu import rows
+from tucket.kernels.cpu import model as expanded
+from tucket.kernels.cpu import sums as compiled
 
 Case = tuple[NDArray[Any], tk.Partition]
 
@@ -38,16 +37,16 @@ def limits(kind: str) -> Iterator[None]:
     """Leave the limits as they are, or set them so that small tensors exceed them."""
     with pytest.MonkeyPatch.context() as patch:
         if kind == "tiny":
-            patch.setattr(rows, "NARROW_COLUMNS", 6)
-            patch.setattr(rows, "SHORT_COLUMNS", 2)
             patch.setattr(compiled, "NARROW_COLUMNS", 6)
+            patch.setattr(compiled, "SHORT_COLUMNS", 2)
             patch.setattr(compiled, "TILE_COLUMNS", 4)
+            patch.setattr(expanded, "TILE_COLUMNS", 4)
             patch.setattr(compiled, "SLOT_SUMS", 12)
             patch.setattr(compiled, "COPY_ENTRIES", 7)
             patch.setattr(compiled, "CORE_ENTRIES", 10)
             patch.setattr(compiled, "CORE_BOX_ENTRIES", 20)
-            patch.setattr(compiled, "MODEL_ROWS", 3)
-            patch.setattr(compiled, "MODEL_ENTRIES", 3)
+            patch.setattr(expanded, "MODEL_ROWS", 3)
+            patch.setattr(expanded, "MODEL_ENTRIES", 3)
         yield
 
 
@@ -81,7 +80,7 @@ def test_models_are_written_anywhere(kind: str, case: Case, workers: int, dtype:
         x, partition = case
         model = tk.ltr(x, blocks=partition).astype(dtype)
         out = lay_out(np.full(x.shape, np.nan, dtype), layout)
-        compiled.write(out, model.core, partition, model.weights, workers)
+        expanded.write(out, model.core, partition, model.weights, workers)
         np.testing.assert_allclose(out, model[...], rtol=1e-13 if dtype == "<f8" else 1e-6)
 
 
@@ -91,7 +90,7 @@ def test_residuals_equal_the_definition(kind: str, case: Case, workers: int) -> 
     with limits(kind):
         x, partition = case
         model = tk.ltr(x, blocks=partition)
-        residual, squares, negative = compiled.residual(x, model.core, partition, model.weights, 1.0, workers)
+        residual, squares, negative = expanded.residual(x, model.core, partition, model.weights, 1.0, workers)
         dense = x.astype(np.float64)
         assert squares == pytest.approx((dense**2).sum(), rel=1e-12)
         assert residual == pytest.approx(((dense - model[...]) ** 2).sum(), rel=1e-9, abs=1e-18 + 1e-25 * squares)
@@ -194,9 +193,9 @@ def test_a_failing_job_is_raised_and_no_thread_is_left() -> None:
 
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="job 5"):
-        list(threads.ordered_map(fail, range(100), 3))
+        list(ordered_map(fail, range(100), 3))
     assert threading.active_count() == before
-    assert list(threads.ordered_map(lambda job: job, range(100), 3)) == list(range(100))
+    assert list(ordered_map(lambda job: job, range(100), 3)) == list(range(100))
 
 
 def test_workers_follow_the_affinity_and_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,5 +278,5 @@ def test_a_failing_job_does_not_wait_for_its_queue() -> None:
         done.append(job)
 
     with pytest.raises(RuntimeError, match="at once"):
-        list(threads.ordered_map(work, range(1000), 2))
+        list(ordered_map(work, range(1000), 2))
     assert len(done) <= 4

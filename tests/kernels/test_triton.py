@@ -16,8 +16,8 @@ import tucket as tk
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from tucket.decomposition.data import DenseData  # noqa: E402
 from tucket.kernels import numpy as plain  # noqa: E402
+from tucket.kernels import updates  # noqa: E402
 from tucket.kernels.gpu import layout as layouts  # noqa: E402
 from tucket.kernels.gpu import passes as kernels  # noqa: E402
 from tucket.kernels.gpu import recorded as recordings  # noqa: E402
@@ -516,7 +516,7 @@ def test_rows_descend_as_on_the_host(count: int, rank: int) -> None:
     core, targets, rows = rng.random((rank, 2 * rank)), rng.normal(size=(count, rank)), rng.random((count, rank))
     core[0] = 0 if rank > 1 else 1  # a component without mass stays as it is
     gram = core @ core.T
-    expected = DenseData(rows).descend_rows(targets, gram, rows, 30, 1e-6)
+    expected = updates.descend_rows(targets, gram, rows, 30, 1e-6)
     there = [torch.from_numpy(array).to(DEVICE) for array in (targets, gram, rows)]
     found = kernels.descend_rows(there[0], there[1], there[2], 30, 1e-6).cpu().numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
@@ -580,7 +580,7 @@ def test_models_of_tensors_of_one_shape_are_their_own(monkeypatch: pytest.Monkey
     tensors = [torch.from_numpy(rng.random((30, 20, 10)) ** power).to(DEVICE) for power in (1, 3, 9)]
     found = [tk.ntd(x, 3, loss=loss, n_iter_max=9).loss for loss in ("kl", "ls") for x in tensors for _ in range(2)]
     held = torch.cuda.memory_allocated() - copied()
-    monkeypatch.setattr("tucket.decomposition.data.device.RECORDED_ENTRIES", 0)
+    monkeypatch.setattr("tucket.decomposition.data.array.RECORDED_ENTRIES", 0)
     plain = [tk.ntd(x, 3, loss=loss, n_iter_max=9).loss for loss in ("kl", "ls") for x in tensors for _ in range(2)]
     assert found == pytest.approx(plain, rel=1e-9)
     large = torch.rand((200, 100, 100), device=DEVICE)

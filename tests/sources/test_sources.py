@@ -18,8 +18,7 @@ from strategies import cut_tensors, partitions, tensors
 from tucket import kernels
 from tucket.base.run import Run
 from tucket.kernels import sparse as sparse_kernel
-from tucket.kernels.measures import v_log_v
-from tucket.kernels.sums import Sums
+from tucket.kernels.measures import Sums, v_log_v
 from tucket.models import collect as collecting
 from tucket.projection import search
 from tucket.projection.search import Search
@@ -40,7 +39,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything on both kernels, whatever the size of the tensor."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "COMPILED_ENTRIES", 0 if request.param == "numba" else 1 << 60)
-        patch.setattr(kernels, "THREAD_ENTRIES", 1)
+        patch.setattr(sparse_kernel, "THREAD_ENTRIES", 1)
         patch.setattr(sparse_kernel, "COMPILED_ENTRIES", 0 if request.param == "numba" else 1 << 60)
         yield request.param
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tucket.backends.backend import Backend
-from tucket.backends.numpy import NUMPY
+from tucket.backends.backend import NUMPY, Backend
 
 __all__ = ["NUMPY", "Backend", "check_same_backend", "get_backend", "get_namespace"]
 
@@ -17,7 +16,7 @@ def get_backend(x: Any) -> Backend:
     kind = type(x)
     if kind is np.ndarray or not hasattr(kind, "__dlpack__"):
         return NUMPY
-    if kind.__module__ == "torch":  # the quick road: a GPU waits for the host
+    if kind.__module__ == "torch":  # checked first, since a GPU waits for the host
         from tucket.backends.torch import torch_backend
 
         return torch_backend(x.device)

@@ -1,4 +1,4 @@
-"""What every backend can do: a library of arrays, on one of its devices."""
+"""What every backend can do: a library of arrays, on one of its devices. NumPy is the plainest one."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ class Backend(ABC):
         """Return a small array as a NumPy array."""
 
     def from_numpy_all(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
-        """Bring several small NumPy arrays of one dtype here: in one go where each transfer has its price."""
+        """Return small NumPy arrays of one dtype as arrays of this library, in one transfer where these are slow."""
         return [self.from_numpy(array) for array in arrays]
 
     def to_numpy_all(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
-        """Return several small arrays of one dtype as NumPy arrays: in one go where each transfer has its price."""
+        """Return small arrays of one dtype as NumPy arrays, in one transfer where these are slow."""
         return [self.to_numpy(array) for array in arrays]
 
     @property
     def has_float64(self) -> bool:
-        """Whether there are floats of 64 bits: not on every device, and in JAX only if it is told so."""
+        """Whether there are floats of 64 bits: not on every device, and in JAX only if they are enabled."""
         return True
 
     def widest(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -130,3 +130,38 @@ class Backend(ABC):
     def __str__(self) -> str:
         library = self.xp.__name__.rpartition("array_api_compat.")[2].partition(".")[0]
         return library if self.device is None else f"{library} on {self.device}"
+
+
+class NumPy(Backend):
+    """NumPy arrays, in the memory of the host."""
+
+    __slots__ = ()
+
+    kernels: ClassVar[str] = "numpy"
+
+    def from_numpy(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the array."""
+        return array
+
+    def to_numpy(self, array: Any) -> NDArray[Any]:
+        """Return the array."""
+        return np.asarray(array)
+
+    def to_numpy_all(self, arrays: Sequence[Any]) -> list[NDArray[Any]]:
+        """Return the arrays."""
+        return list(arrays)
+
+    def as_float(self, array: Any) -> NDArray[np.float64]:
+        """Return an array in float64."""
+        return np.asarray(array, np.float64)
+
+    def take_rows(self, array: Any, rows: slice) -> NDArray[Any]:
+        """Return some rows of an array, as a view."""
+        return array[rows]  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        return "NumPy"
+
+
+NUMPY = NumPy(np, None)
+"""The backend of everything that is not an array of another library."""

@@ -25,7 +25,7 @@ class Jax(ArrayApi):
 
     @property
     def has_float64(self) -> bool:
-        """Whether JAX is told to use floats of 64 bits."""
+        """Whether floats of 64 bits are enabled."""
         return bool(self.xp.result_type(float) == self.xp.float64)
 
     def to_numpy(self, array: Any) -> NDArray[Any]:

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tucket.base.checks import as_index, check_rank, frozen
 
-Mode = int | str
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Axes:

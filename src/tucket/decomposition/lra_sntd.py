@@ -15,10 +15,10 @@ from tucket.base.checks import Rank, check_dtype, explain_keywords
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
 from tucket.base.run import Run
-from tucket.decomposition.data import DenseData
-from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest
+from tucket.decomposition.data import ArrayData
 from tucket.kernels.algebra import Matrix, unfold
 from tucket.kernels.measures import power_of_two
+from tucket.kernels.updates import eigenvalue_bound, multiply_by_all, nearest
 from tucket.models.statistics import read
 from tucket.models.tucker import Tucker
 from tucket.sources.as_source import as_dense
@@ -97,7 +97,7 @@ def lra_sntd(
         rest = np.moveaxis(right.reshape(r, *np.delete(rest.shape, mode)), 0, mode)
     grams = [factor.T @ factor for factor in factors]
     multiply, bound = partial(multiply_by_all, matrices=grams), math.prod(map(eigenvalue_bound, grams))
-    target_core = DenseData(tensor, scale, run.workers).contract(dict(enumerate(factors)))
+    target_core = ArrayData(tensor, scale, run.workers).contract(dict(enumerate(factors)))
     core, _ = nearest(target_core, multiply, bound, rest, CORE_STEPS)
     return Tucker(core / scale, factors, source.axes).astype(target)._to_backend(source.backend)
 

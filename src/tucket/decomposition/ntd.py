@@ -23,16 +23,14 @@ from tucket.base.checks import (
     listed,
 )
 from tucket.base.partition import Partition
-from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback, single_threaded_blas
 from tucket.decomposition.course import descend, improve
 from tucket.decomposition.data import load_for_passes
 from tucket.decomposition.descent import Descent
 from tucket.decomposition.fit import Fit
-from tucket.decomposition.fixed import restore
 from tucket.decomposition.gaps import decompose_observed
 from tucket.decomposition.levels import SKETCH_CELLS, Pyramid, make_pyramid
-from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss
+from tucket.decomposition.losses import FREE, LOSSES, Fixed, Loss, restore
 from tucket.decomposition.starts import STARTS, Start
 from tucket.kernels.algebra import Parts
 from tucket.models.expected import total_of

@@ -13,23 +13,22 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tucket.backends import get_backend
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
 from tucket.kernels import array_api
-from tucket.kernels.sums import Sums
+from tucket.kernels.measures import Sums
+from tucket.kernels.sparse import block_model_at, entry_sums, find_unknown
+
+__all__ = [
+    "Kernels", "block_model_at", "block_sums", "entry_sums", "expand_blocks", "find_unknown", "is_large", "kernels_for",
+    "residual", "shares", "sum_blocks", "write",
+]  # fmt: skip
 
 COMPILED_ENTRIES = 1 << 16
 """Entries of a dense tensor from which compiled loops are faster: the matrix products of NumPy would use threads then,
 which wait for each other."""
-
-THREAD_ENTRIES = 1 << 18
-"""Entries of a sparse tensor per additional thread."""
-
-VALUE_ENTRIES = 1 << 17
-"""Entries at which a model is computed, per additional thread."""
 
 THREAD_BYTES = 1 << 24
 """Bytes of a dense tensor per additional thread."""
@@ -62,9 +61,9 @@ def _offered(name: str) -> Kernels:
 
         return Kernels(numpy.block_sums)
     if name == "compiled":
-        from tucket.kernels.cpu import passes
+        from tucket.kernels.cpu import model, sums
 
-        return Kernels(passes.block_sums, passes.residual, passes.write)
+        return Kernels(sums.block_sums, model.residual, model.write)
     if name == "cuda":
         from tucket.kernels.gpu import passes as cuda
 
@@ -90,41 +89,6 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None, wor
     With a unit, a power of two, also for moments: the sums of v log(v / unit) and v**2 over all entries v.
     """
     return kernels_for(tensor).block_sums(tensor, partition, unit, _threads(workers, tensor))
-
-
-def entry_sums(
-    coords: Sequence[NDArray[Any]],
-    values: NDArray[Any],
-    partition: Partition,
-    unit: float | None = None,
-    workers: int = 1,
-    needs_marginals: bool = True,
-) -> Sums:
-    """Read the entries of a sparse tensor once, as `block_sums` does; for moments, no index may occur twice.
-
-    Marginals that are not needed stay 0.
-    """
-    from tucket.kernels import sparse
-
-    # each thread has its own sums, which must be added in the end
-    share = max(THREAD_ENTRIES, math.prod(partition.rank) + sum(partition.shape))
-    return sparse.entry_sums(coords, values, partition, unit, min(workers, 1 + len(values) // share), needs_marginals)
-
-
-def block_model_at(
-    coords: Sequence[NDArray[Any]], partition: Partition, core: Any, weights: Sequence[Any], workers: int = 1
-) -> NDArray[np.float64]:
-    """Return the values of a block model at some entries, `coords[k]` in mode k."""
-    from tucket.kernels import sparse
-
-    return sparse.block_model_at(coords, partition, core, weights, min(workers, 1 + len(coords[0]) // VALUE_ENTRIES))
-
-
-def find_unknown(values: NDArray[Any], most: int) -> NDArray[np.intp] | None:
-    """Return the places, in C order, of False, or of numbers that are not finite; None if more than `most`."""
-    from tucket.kernels import sparse
-
-    return sparse.find_unknown(values, most)
 
 
 def residual(

@@ -13,9 +13,9 @@ from tucket.backends import get_backend
 from tucket.base.blocks import Blocks
 from tucket.base.boxes import Box, slabs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels import measures
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 SLAB_ENTRIES = 1 << 24
 """Entries of a slab on a device, which are converted to float64."""
@@ -25,7 +25,7 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None, wor
     """Read the tensor on its device, and copy block sums, marginals and moments to the host."""
     backend, core = get_backend(tensor), np.zeros(partition.rank)
     marginals = tuple(np.zeros(size) for size in partition.shape)
-    negative, moments = False, np.zeros(2)
+    negative, moments = False, Moments(0.0, 0.0)
     for box in slabs(partition.shape, SLAB_ENTRIES):
         part, (inside, blocks) = tensor[box], partition._within(box)
         with np.errstate(all="ignore"):  # where the library is NumPy underneath
@@ -35,9 +35,9 @@ def block_sums(tensor: Any, partition: Partition, unit: float | None = None, wor
                 marginal[rows] += backend.to_numpy(some)
             negative = negative or has_negative(part)
             if unit is not None:
-                moments += measures.moments(part, unit)
-    found = None if unit is None else Moments(*moments.tolist())
-    return Sums(core, marginals, negative, found, "array API", not backend.has_float64)
+                moments = moments.plus(measures.moments(part, unit))
+    low_precision = not backend.has_float64
+    return Sums(core, marginals, negative, None if unit is None else moments, "array API", low_precision)
 
 
 def traced_sums(x: Any, partition: Partition) -> tuple[Any, list[Any]]:

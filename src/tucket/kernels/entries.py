@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.base.boxes import runs
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels.algebra import Matrix
 
 PIECE_ENTRIES = 1 << 16

@@ -1,4 +1,4 @@
-"""Divergence, squares and information of arrays of any backend.
+"""Sums over a tensor, and the divergence, squares and information of arrays of any backend.
 
 The functions of arrays read no values, so JAX can trace them and torch can differentiate them; `moments` is the
 exception.
@@ -7,7 +7,7 @@ exception.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,31 @@ from tucket.backends import get_backend, get_namespace
 
 SAFE_SQUARES = 1e-280
 """Sum of squares above which underflow of single squares is negligible."""
+
+KL_RECHECK = 1e-2
+"""Ratio of the divergence to the total below which float32 logarithms are too inexact."""
+
+
+class Moments(NamedTuple):
+    """Sums over all entries v of a tensor; in the logarithm, v is divided by a unit, by default 1."""
+
+    v_log_v: float
+    v_squared: float
+
+    def plus(self, other: Moments) -> Moments:
+        """Return the moments of two disjoint pieces together."""
+        return Moments(self.v_log_v + other.v_log_v, self.v_squared + other.v_squared)
+
+
+class Sums(NamedTuple):
+    """Block sums and marginals, whether an entry is negative, and the name of the kernel."""
+
+    core: NDArray[np.float64]
+    marginals: tuple[NDArray[np.float64], ...]
+    has_negative: bool
+    moments: Moments | None
+    kernel: str
+    low_precision: bool = False  # logarithms in float32
 
 
 def power_of_two(size: float, most: int = 1022) -> float:
@@ -90,9 +115,9 @@ def information(p: Any) -> Any:
     return found
 
 
-def moments(x: Any, unit: float) -> NDArray[np.float64]:
+def moments(x: Any, unit: float) -> Moments:
     """Return the sums of v log(v / unit) and of v**2 over all entries v."""
     backend = get_backend(x)
     xp, x = backend.xp, backend.as_float(x)
     logs = x * xp.log(xp.where(x > 0, x / unit, 1.0))
-    return np.array([float(xp.sum(logs)), float(xp.sum(x * x))])
+    return Moments(float(xp.sum(logs)), float(xp.sum(x * x)))

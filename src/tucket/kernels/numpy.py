@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
-from tucket.kernels.measures import moments
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Sums, moments
 
 INDICATOR_ENTRIES = 1 << 14
 """Largest indicator matrix of blocks (rank x size) for which a matrix product is faster than `Blocks.sum`."""
@@ -27,7 +26,7 @@ def block_sums(tensor: NDArray[Any], partition: Partition, unit: float | None = 
             marginals.append(core.sum(axis=others, dtype=np.float64))
             core = core if blocks.is_whole else _sum_mode(core, blocks, mode)
         core = core.astype(np.float64, copy=core is tensor)  # never return the given array
-        found = None if unit is None else Moments(*moments(tensor, unit).tolist())
+        found = None if unit is None else moments(tensor, unit)
     return Sums(core, tuple(marginals), bool(tensor.min() < 0), found, "numpy")
 
 

@@ -1,9 +1,9 @@
-"""The pass over the entries of a sparse tensor: piece by piece, and compiled if there are many."""
+"""Passes over the entries of a sparse tensor: piece by piece, and compiled if there are many."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -12,29 +12,35 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import runs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels import measures
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 PIECE_ENTRIES = 1 << 14
 """Entries that are converted and added at a time; they fit the second-level cache."""
 
+THREAD_ENTRIES, VALUE_ENTRIES = 1 << 18, 1 << 17
+"""Entries per additional thread, of those that are summed, and of those at which a model is computed."""
+
 COMPILED_ENTRIES = 1 << 14
 """Entries from which a compiled loop is faster, including the import of Numba."""
-
-Add = Callable[..., None]
 
 
 def entry_sums(
     coords: Sequence[NDArray[Any]],
     values: NDArray[Any],
     partition: Partition,
-    unit: float | None,
-    workers: int,
-    needs_marginals: bool,
+    unit: float | None = None,
+    workers: int = 1,
+    needs_marginals: bool = True,
 ) -> Sums:
-    """Return block sums, marginals and moments; each worker sums a share of the entries."""
+    """Read entries once, for block sums and marginals, and with a unit for moments, as `block_sums` does.
+
+    For moments, no index may occur twice. Marginals that are not needed stay 0. Each worker reads a share.
+    """
     shape, rank = partition.shape, partition.rank
+    # each thread has its own sums, which must be added in the end
+    workers = min(workers, 1 + len(values) // max(THREAD_ENTRIES, math.prod(rank) + sum(shape)))
     offsets, steps = _places(partition)
     if len(values) < COMPILED_ENTRIES:
         add, kernel = _add_entries, "numpy"
@@ -56,7 +62,7 @@ def entry_sums(
             negative |= bool((weights < 0).any())
             add(piece_coords, weights, offsets, steps, marginals if needs_marginals else None, core, cells)
             if unit is not None:
-                moments = moments.plus(Moments(*measures.moments(weights, unit).tolist()))
+                moments = moments.plus(measures.moments(weights, unit))
         return marginals, core, negative, moments
 
     with np.errstate(all="ignore"):  # the caller checks the total for NaN and overflow
@@ -72,10 +78,10 @@ def block_model_at(
     partition: Partition,
     core: NDArray[Any],
     weights: Sequence[NDArray[Any]],
-    workers: int,
+    workers: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the values of a block model at some entries; each worker computes a share of them."""
-    out = np.empty(len(coords[0]))
+    """Return the values of a block model at some entries, `coords[k]` in mode k; each worker computes a share."""
+    out, workers = np.empty(len(coords[0])), min(workers, 1 + len(coords[0]) // VALUE_ENTRIES)
     if len(out) < COMPILED_ENTRIES:
         out[:] = core[tuple(blocks.labels[indices] for blocks, indices in zip(partition.modes, coords))]
         for vector, indices in zip(weights, coords):

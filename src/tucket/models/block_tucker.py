@@ -18,8 +18,7 @@ from tucket.base.blocks import Blocks
 from tucket.base.boxes import Box
 from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
-from tucket.kernels.measures import SAFE_SQUARES, power_of_two
-from tucket.kernels.sums import KL_RECHECK
+from tucket.kernels.measures import KL_RECHECK, SAFE_SQUARES, power_of_two
 from tucket.models.model import Model, register_with_jax
 from tucket.models.parts import check_part, check_parts, check_range
 from tucket.models.tucker import numbered

@@ -19,8 +19,7 @@ from tucket.base.blocks import Blocks
 from tucket.base.checks import frozen, seal
 from tucket.base.partition import Partition, check_partition
 from tucket.base.run import Run
-from tucket.kernels.measures import v_log_v
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums, v_log_v
 from tucket.models.block_tucker import BlockTucker, blocks_from_arrays, blocks_to_arrays
 from tucket.models.metrics import total_correlation
 from tucket.sources.observed import Observed

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from tucket.backends import NUMPY
 from tucket.base.axes import Axes, check_rank_by_mode
 from tucket.base.partition import Partition
-from tucket.base.run import Run
-from tucket.base.threads import ordered_map
+from tucket.base.run import Run, ordered_map
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.model import Model
 from tucket.projection.cross_validation import CrossValidation, Ranks, Score

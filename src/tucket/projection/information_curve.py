@@ -15,8 +15,7 @@ from tucket.base.axes import Axes
 from tucket.base.checks import check_count, choose, explain_keywords
 from tucket.base.optional import import_optional
 from tucket.base.partition import Partition
-from tucket.base.run import ProgressCallback, Run, StepCallback
-from tucket.base.threads import ordered_map
+from tucket.base.run import ProgressCallback, Run, StepCallback, ordered_map
 from tucket.kernels.measures import v_log_v
 from tucket.models.collect import read_finely
 from tucket.models.statistics import Statistics

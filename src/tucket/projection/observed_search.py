@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from tucket.base.blocks import Blocks
 from tucket.base.partition import Partition
-from tucket.base.run import Run
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import Run, single_threaded_blas
 from tucket.kernels.algebra import quotient, unfold
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.expected import TimesModel

@@ -22,8 +22,7 @@ from tucket.base.checks import (
     rank_per_mode,
 )
 from tucket.base.partition import Partition, single_indices
-from tucket.base.run import Run
-from tucket.base.threads import single_threaded_blas
+from tucket.base.run import Run, single_threaded_blas
 from tucket.models.statistics import Statistics
 from tucket.projection.search import Search
 from tucket.projection.strategies import STRATEGIES, BlockStrategy, StrategyName

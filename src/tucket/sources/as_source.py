@@ -65,12 +65,12 @@ def as_array(x: Any, name: str = "x", allow_traced: bool = False) -> Array:
     return Array(x, None, backend, is_traced=True)
 
 
-def as_dense(x: Any, name: str = "x") -> Array | Mapped:
+def as_dense(x: Any) -> Array | Mapped:
     """Return user input as a single array: in memory, on a device, or in a mapped file."""
-    source = as_source(x, name)
+    source = as_source(x)
     if not isinstance(source, Array | Mapped):
         raise TypeError(
-            f"{name} is a {type(x).__name__}, and this needs an array in memory; "
+            f"x is a {type(x).__name__}, and this needs an array in memory; "
             f"read it as one, as with tucket.open(...).to_numpy(), or use tucket.ltr or tucket.ntd"
         )
     return source

@@ -12,8 +12,7 @@ import numpy as np
 from tucket.base.axes import Axes
 from tucket.base.boxes import Box, grid, shape_of
 from tucket.base.checks import check_real, check_shape
-from tucket.base.run import Run
-from tucket.base.threads import prefetch
+from tucket.base.run import Run, prefetch
 from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.errors import name_box
 from tucket.sources.source import Chunk, Reduction, Result, Source

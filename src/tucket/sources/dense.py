@@ -148,8 +148,8 @@ class Mapped(Source):
 
     nbytes: int
 
-    def __init__(self, array: NDArray[Any], axes: Axes | None = None, memory: int | None = None) -> None:
-        self.array, self.shape, self.axes, self.nbytes = array, array.shape, axes, array.nbytes
+    def __init__(self, array: NDArray[Any], memory: int | None = None) -> None:
+        self.array, self.shape, self.nbytes = array, array.shape, array.nbytes
         order = sorted(range(array.ndim), key=lambda mode: -abs(array.strides[mode]))
         back = np.argsort(order)
         piece_bytes = PIECE_BYTES if memory is None else memory // 4

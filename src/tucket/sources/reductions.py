@@ -14,7 +14,7 @@ from tucket.base.boxes import Box, hull, into_frame, shape_of, whole
 from tucket.base.checks import bad_value
 from tucket.base.partition import Partition
 from tucket.base.run import Run
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 from tucket.sources.dense import explain_values
 from tucket.sources.source import Chunk, Entries, Reduction, Source
 

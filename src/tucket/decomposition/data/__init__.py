@@ -8,19 +8,17 @@ import numpy as np
 
 from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.run import Run
+from tucket.decomposition.data.array import ArrayData, is_filled
 from tucket.decomposition.data.chunks import SourceData
 from tucket.decomposition.data.data import Data
-from tucket.decomposition.data.dense import DenseData
-from tucket.decomposition.data.device import DeviceData
-from tucket.decomposition.data.entries import EntriesData, is_filled
+from tucket.decomposition.data.entries import EntriesData
 from tucket.decomposition.data.known import Known, known_data
 from tucket.sources.dense import SMALL_BYTES, Array
 from tucket.sources.source import Source
 from tucket.sources.sparse import Sparse, distinct_entries
 
 __all__ = [
-    "Data", "DenseData", "DeviceData", "EntriesData", "Known", "SourceData", "backend_of", "data_of", "known_data",
-    "load_for_passes",
+    "ArrayData", "Data", "EntriesData", "Known", "SourceData", "backend_of", "data_of", "known_data", "load_for_passes",
 ]  # fmt: skip
 
 
@@ -52,8 +50,7 @@ def backend_of(source: Source) -> Backend:
 def data_of(source: Source, scale: float, run: Run) -> Data:
     """Return a tensor as a decomposition reads it, wherever it is."""
     if isinstance(source, Array):
-        tensor, backend, workers = source.array, backend_of(source), run.workers
-        return DenseData(tensor, scale, workers) if backend is NUMPY else DeviceData(tensor, backend, scale, workers)
+        return ArrayData(source.array, scale, run.workers, backend_of(source))
     if isinstance(source, Sparse):
         return EntriesData(source.entries, scale, run.workers)
     return SourceData(source, scale, run)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import Box, hull, into_frame, shape_of, whole
 from tucket.base.run import Run
-from tucket.decomposition.data.data import HostData, Terms
-from tucket.decomposition.data.dense import DenseData
+from tucket.decomposition.data.array import ArrayData
+from tucket.decomposition.data.data import Data, Terms
 from tucket.decomposition.data.entries import EntriesData
 from tucket.decomposition.data.pairs import Pair, PairArray
 from tucket.kernels.algebra import Matrix
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 class PartSums(Reduction[list[Part]]):
     """Sums over all chunks, in arrays of given shapes; `work` finds those of a chunk from its data and its box."""
 
-    work: Callable[[HostData, Box], list[Part]]
+    work: Callable[[Data, Box], list[Part]]
     shapes: Sequence[tuple[int, ...]]
     scale: float
 
@@ -72,11 +72,11 @@ class PartSums(Reduction[list[Part]]):
         return totals
 
 
-def _dense_data(array: Any, scale: float, workers: int) -> DenseData:
+def _dense_data(array: Any, scale: float, workers: int) -> ArrayData:
     """Return a chunk, with the exposure of its cells if it has one, as data."""
     if isinstance(array, Pair):
         return PairArray(array.x, scale, workers, exposure=array.exposure)
-    return DenseData(array, scale, workers)
+    return ArrayData(array, scale, workers)
 
 
 def _add(room: Part, parts: Iterable[Part]) -> Part:
@@ -85,7 +85,7 @@ def _add(room: Part, parts: Iterable[Part]) -> Part:
     return room
 
 
-class SourceData(HostData):
+class SourceData(Data):
     """A source that is read again for every contraction."""
 
     is_in_memory = False
@@ -103,9 +103,9 @@ class SourceData(HostData):
         """The source."""
         return self._source
 
-    def with_tensor(self, tensor: NDArray[Any]) -> DenseData:
+    def with_tensor(self, tensor: NDArray[Any]) -> ArrayData:
         """Return data about another tensor in the same unit."""
-        return DenseData(tensor, self.scale, self.workers)
+        return ArrayData(tensor, self.scale, self.workers)
 
     def _sums(self, work: Any, *shapes: tuple[int, ...]) -> list[Matrix]:
         return [part.array for part in self._source.reduce(PartSums(work, shapes, self.scale), self.run)]
@@ -136,16 +136,16 @@ class SourceData(HostData):
         return by_core, by_factor, float(total)
 
 
-def _contract(matrices: Mapping[int, Matrix], data: HostData, box: Box) -> list[Part]:
+def _contract(matrices: Mapping[int, Matrix], data: Data, box: Box) -> list[Part]:
     part = data.contract({mode: matrix[box[mode]] for mode, matrix in matrices.items()})
     return [Part(part, tuple(_all(n) if k in matrices else box[k] for k, n in enumerate(part.shape)))]
 
 
-def _square_sum(metric: Sequence[Matrix], data: HostData, box: Box) -> list[Part]:
+def _square_sum(metric: Sequence[Matrix], data: Data, box: Box) -> list[Part]:
     return [Part(np.array(data.square_sum([vector[rows] for vector, rows in zip(metric, box)])), ())]
 
 
-def _slopes(core: Matrix, factors: Sequence[Matrix], terms: Terms, data: HostData, box: Box) -> list[Part]:
+def _slopes(core: Matrix, factors: Sequence[Matrix], terms: Terms, data: Data, box: Box) -> list[Part]:
     some = [factor[rows] for factor, rows in zip(factors, box)]
     by_core, by_factor, total = data.slopes(core, some, terms)
     parts = [Part(slopes, (rows, _all(slopes.shape[1]))) for slopes, rows in zip(by_factor, box)]

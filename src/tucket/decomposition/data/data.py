@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.backends import NUMPY, Backend
-from tucket.base.boxes import runs
-from tucket.base.threads import ordered_map
 from tucket.kernels.algebra import Matrix
+from tucket.kernels.updates import ratios
 from tucket.sources.source import Source
 
 Work = Callable[..., tuple[Matrix, ...]]
@@ -22,9 +21,6 @@ Work = Callable[..., tuple[Matrix, ...]]
 
 Terms = Callable[["Data", Matrix, Matrix], tuple[Matrix, Any]]
 """Maps entries of a tensor and of a model to a weight per entry, and to a sum over all entries."""
-
-THREAD_PRODUCTS = 1 << 16
-"""Products of a sweep over rows of a factor from which another thread is worth starting."""
 
 
 class Data(ABC):
@@ -43,7 +39,7 @@ class Data(ABC):
     """
 
     is_in_memory: bool = True
-    backend: Backend
+    backend: Backend = NUMPY
     scale: float
     workers: int
 
@@ -69,8 +65,7 @@ class Data(ABC):
 
     def place(self, array: Any) -> Matrix:
         """Move a small NumPy array to the device of the tensor, as floats; an array already there is not moved."""
-        there = self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array
-        return self.backend.as_float(there)
+        return self.backend.as_float(self.backend.from_numpy(array) if isinstance(array, np.ndarray) else array)
 
     def place_all(self, arrays: Sequence[NDArray[Any]]) -> list[Matrix]:
         """Move several small NumPy arrays of one dtype to the device of the tensor."""
@@ -100,16 +95,9 @@ class Data(ABC):
     def singular_vectors(self, mode: int, rank: int) -> Matrix:
         """Return the first left singular vectors of the unfolding along a mode, as many as there are."""
 
-    @abstractmethod
     def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, Any]:
-        """Divide entries by those of a model, which may be overwritten; 0 where the model has no mass.
-
-        Return also the sum of P log(P / Q): infinity where the tensor has mass and the model none.
-        """
-
-    @abstractmethod
-    def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
-        """Lower a N a / 2 - a m over a >= 0 for each row a, with the Gram matrix N and the row's targets m."""
+        """Divide entries by those of a model: see `kernels.updates.ratios`."""
+        return ratios(part, model)
 
     @abstractmethod
     def slopes(self, core: Matrix, factors: Sequence[Matrix], terms: Terms) -> tuple[Matrix, list[Matrix], Any]:
@@ -124,30 +112,3 @@ class Data(ABC):
     ) -> Callable[..., Sequence[Matrix]]:
         """Bind work to this tensor, some numbers and arrays; return a function of the other arrays, for many calls."""
         return partial(work, self, *numbers, *fixed)
-
-
-class HostData(Data):
-    """A tensor in host memory, for NumPy and compiled loops."""
-
-    backend: Backend = NUMPY
-
-    def ratios(self, part: Matrix, model: Matrix) -> tuple[Matrix, float]:
-        """Divide entries by those of a model, which is overwritten, by a compiled loop."""
-        from tucket.kernels.cpu.updates import ratios
-
-        logs, lost = ratios(part.reshape(-1), model.reshape(-1))
-        return model, math.inf if lost > 0 else logs
-
-    def descend_rows(self, targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float) -> Matrix:
-        """Lower the objective of each row, entry after entry, by a compiled loop."""
-        from tucket.kernels.cpu.updates import descend_rows
-
-        goals, found = np.ascontiguousarray(targets), rows.copy()
-        workers = min(self.workers, 1 + rows.size * len(gram) // THREAD_PRODUCTS)
-
-        def work(some: slice) -> None:
-            descend_rows(goals[some], gram, found[some], sweeps, tolerance)
-
-        for _ in ordered_map(work, runs(len(rows), -(-len(rows) // workers)), workers):
-            pass
-        return found

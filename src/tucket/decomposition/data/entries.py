@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tucket.base.boxes import runs
-from tucket.decomposition.data.data import HostData, Terms
-from tucket.decomposition.data.dense import DenseData
+from tucket.decomposition.data.array import ArrayData, is_filled
+from tucket.decomposition.data.data import Data, Terms
 from tucket.kernels.algebra import Matrix
 from tucket.kernels.entries import SortedEntries, choose_order
 from tucket.sources.source import Entries
@@ -26,17 +26,8 @@ GRAM_SIZE = 2000
 """Size of a mode up to which singular vectors are found by the inner products of all its slices."""
 
 
-MAX_CELLS_PER_ENTRY = 8
-"""Cells per non-zero entry below which reading all cells takes less time than reading only the entries."""
-
-
-def is_filled(tensor: NDArray[Any]) -> bool:
-    """Say whether a tensor has so few zeros that it is best read as a whole."""
-    return bool(MAX_CELLS_PER_ENTRY * np.count_nonzero(tensor) > tensor.size)
-
-
 @dataclass(frozen=True, slots=True)
-class EntriesData(HostData):
+class EntriesData(Data):
     """Entries, no two of which have the same index.
 
     Attributes
@@ -66,10 +57,10 @@ class EntriesData(HostData):
         """The entries as a source."""
         return Sparse(*self.entries, distinct=True)
 
-    def with_tensor(self, tensor: NDArray[Any]) -> HostData:
+    def with_tensor(self, tensor: NDArray[Any]) -> Data:
         """Return data about another tensor in the same unit: its entries, if most are zero."""
         if is_filled(tensor):
-            return DenseData(tensor, self.scale, self.workers)
+            return ArrayData(tensor, self.scale, self.workers)
         coords = np.nonzero(tensor)
         return EntriesData(Entries(coords, tensor[coords], tensor.shape), self.scale, self.workers)
 

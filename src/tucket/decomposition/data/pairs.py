@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tucket.decomposition.data.dense import DenseData
+from tucket.decomposition.data.array import ArrayData
 from tucket.kernels.algebra import Matrix
 
 
@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PairArray(DenseData):
+class PairArray(ArrayData):
     """A NumPy array, with the exposure of its cells."""
 
     exposure: NDArray[Any] = field(kw_only=True)
@@ -36,11 +36,11 @@ class PairArray(DenseData):
 
     def rows(self, split: int) -> Iterator[tuple[slice, Any]]:
         """Yield the entries and their exposure, as pairs of matrices."""
-        exposures = DenseData(self.exposure).rows(split)
-        for (some, x), (_, exposure) in zip(DenseData.rows(self, split), exposures):
+        exposures = ArrayData(self.exposure).rows(split)
+        for (some, x), (_, exposure) in zip(ArrayData.rows(self, split), exposures):
             yield some, Pair(x, exposure)
 
-    def fill(self, core: Matrix, factors: Sequence[Matrix], most: float) -> tuple[DenseData, float]:
+    def fill(self, core: Matrix, factors: Sequence[Matrix], most: float) -> tuple[ArrayData, float]:
         """Return the array filled by a model, and the squared distance of what is known: see `Known.fill`."""
         from tucket.kernels.cpu.updates import fill_unknown
 
@@ -56,4 +56,4 @@ class PairArray(DenseData):
 
         whole = slice(0, len(filled))
         distance = sum(self.each(write)) if split else write(whole, self)
-        return DenseData(filled, 1.0, self.workers), distance
+        return ArrayData(filled, 1.0, self.workers), distance

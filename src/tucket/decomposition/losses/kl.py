@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data, Known
 from tucket.decomposition.data.known import slopes_of_all
-from tucket.decomposition.losses.loss import FREE, Fixed, Further, Loss, Problem, Update, accelerated, published_ratio
+from tucket.decomposition.losses.loss import (
+    FREE,
+    Fixed,
+    Further,
+    Loss,
+    Problem,
+    Update,
+    accelerated,
+    published_ratio,
+    slice_scales,
+)
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
@@ -24,7 +34,6 @@ from tucket.kernels.algebra import (
     inner_product,
     join,
     multiply_all,
-    quotient,
     reshape,
     share,
     to_mixture,
@@ -303,10 +312,8 @@ def _improve(data: Data, *given: Any) -> tuple[Matrix, ...]:
 
 def _scaled(core: Matrix, like: Matrix, modes: Sequence[int]) -> Matrix:
     """Scale the slices of a core along some modes to the sums of the slices of another, in turn."""
-    xp = get_namespace(core)
     for mode in modes:
-        others = tuple(k for k in range(core.ndim) if k != mode)
-        core = weigh(core, {mode: quotient(xp.sum(like, axis=others), xp.sum(core, axis=others))})
+        core = weigh(core, {mode: slice_scales(core, like, mode)})
     return core
 
 

@@ -21,7 +21,6 @@ import numpy as np
 from tucket.backends import get_namespace
 from tucket.decomposition.data import Data, Known
 from tucket.decomposition.losses.loss import FREE, Fixed, Loss, Problem, Update, accelerated, published_ratio
-from tucket.decomposition.nearest import eigenvalue_bound, multiply_by_all, nearest, objective
 from tucket.kernels.algebra import (
     Matrix,
     Parts,
@@ -36,6 +35,7 @@ from tucket.kernels.algebra import (
     without,
 )
 from tucket.kernels.measures import error_ratio
+from tucket.kernels.updates import descend_rows, eigenvalue_bound, multiply_by_all, nearest, objective
 
 if TYPE_CHECKING:
     from tucket.decomposition.levels import Level, Pyramid
@@ -296,7 +296,7 @@ class _State:
             better = self.factors[mode][some, :]
             if not self.fixed[mode + 1]:
                 goals = unfold(part, mode) @ core.T
-                better = self.data.descend_rows(goals, gram, better, sweeps, ROW_TOLERANCE)
+                better = descend_rows(goals, gram, better, sweeps, ROW_TOLERANCE, self.data.workers)
             rows.append(better)
             targets.append(multiply(part, better, mode))
         self._put(mode, join(rows), sum(targets[1:], start=targets[0]))

@@ -15,7 +15,7 @@ from tucket.base.partition import Partition
 from tucket.kernels.gpu.layout import PASS_ROWS, TABLE_ENTRIES, Layout, RowView, layout_of
 from tucket.kernels.gpu.loops import compare_rows, coordinate_descent, expand_core, write_rows
 from tucket.kernels.gpu.sums import FLOAT32, FLOAT64, DeviceSums, choose_tile, sum_blocks, sum_type_of
-from tucket.kernels.sums import KL_RECHECK, Sums
+from tucket.kernels.measures import KL_RECHECK, Sums
 
 PIECE_ENTRIES = 1 << 33
 """Maximum entries that are read at a time, which bounds the memory beside them: about a number per row."""

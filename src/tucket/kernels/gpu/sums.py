@@ -19,7 +19,7 @@ import triton
 
 from tucket.kernels.gpu.layout import Batch, GroupedIndices, Layout, RowView
 from tucket.kernels.gpu.loops import add_chunks, sum_pieces, sum_rows
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 FLOAT64, INT32, FLOAT32 = 0, 1, 2
 """Types of the sums of a tile. Sums of tiles are added in float64 in any case."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tucket.backends import NUMPY, get_backend
 from tucket.base.blocks import Blocks
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.projection.strategies.strategy import BlockStrategy
 from tucket.projection.unfolding import Unfolding, add_rows, is_sparse, to_host
 

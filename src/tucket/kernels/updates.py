@@ -1,6 +1,6 @@
-r"""Non-negative least squares, by accelerated gradient steps that never raise the objective.
+r"""Steps of the iterations, on arrays of any backend: ratios for the divergence, and non-negative least squares.
 
-The objective is half of the squared distance from a tensor, minus half of the squared norm of the tensor:
+The objective of least squares is half of the squared distance from a tensor, minus half of the tensor's squared norm:
 
 .. math:: \tfrac{1}{2} \langle A, N A \rangle - \langle A, M \rangle
 
@@ -9,15 +9,71 @@ Here N is the Gram matrix of the matrix that multiplies A, and M is the product 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from tucket.backends import get_namespace
+from tucket.backends import get_backend, get_namespace
+from tucket.base.boxes import runs
+from tucket.base.run import ordered_map
 from tucket.kernels.algebra import Matrix, at_least, inner_product, least_of, reshape, select, share
+
+NOTHING, NOTHING_FLOAT32 = 1e-280, 1e-28
+"""Model entries up to this size count as zero, since division by them could overflow: in float64, in float32."""
+
+THREAD_PRODUCTS = 1 << 16
+"""Products of a sweep over rows of a factor from which another thread is worth starting."""
+
+ROW_STEPS = 15
+"""Gradient steps for the rows of a factor where no kernel for coordinate descent is available."""
 
 GOLDEN = (1 + 5**0.5) / 2
 """Momentum parameter of an accelerated descent after its first step."""
+
+
+def ratios(part: Matrix, model: Matrix) -> tuple[Matrix, Any]:
+    """Divide entries by those of a model, which may be overwritten; 0 where the model is negligible.
+
+    Return also the sum of P log(P / Q): infinity where the tensor has mass and the model none.
+    """
+    if isinstance(model, np.ndarray):
+        from tucket.kernels.cpu.updates import ratios as overwrite
+
+        logs, lost = overwrite(part.reshape(-1), model.reshape(-1))
+        return model, math.inf if lost > 0 else logs
+    xp, least = get_namespace(model), least_of(model.dtype)
+    is_used = xp.astype(model > (NOTHING if least < NOTHING else NOTHING_FLOAT32), model.dtype)
+    found = share(part * is_used, model)
+    logs = xp.sum(part * xp.log(at_least(found, least)))
+    return found, xp.where(xp.sum(part * (1 - is_used)) > 0, math.inf, logs)
+
+
+def descend_rows(
+    targets: Matrix, gram: Matrix, rows: Matrix, sweeps: int, tolerance: float, workers: int = 1
+) -> Matrix:
+    """Lower a N a / 2 - a m over a >= 0 for each row a, with the Gram matrix N and the row's targets m.
+
+    Compiled loops and GPUs go entry after entry. Elsewhere, all entries take gradient steps at once.
+    """
+    if isinstance(rows, np.ndarray):
+        from tucket.kernels.cpu.updates import descend_rows as overwrite
+
+        goals, found = np.ascontiguousarray(targets), rows.copy()
+        workers = min(workers, 1 + rows.size * len(gram) // THREAD_PRODUCTS)
+
+        def work(some: slice) -> None:
+            overwrite(goals[some], gram, found[some], sweeps, tolerance)
+
+        for _ in ordered_map(work, runs(len(rows), -(-len(rows) // workers)), workers):
+            pass
+        return found
+    if get_backend(rows).kernels == "cuda":
+        from tucket.kernels.gpu import passes
+
+        return passes.descend_rows(targets, gram, rows, sweeps, tolerance)
+    return nearest(targets, lambda some: some @ gram, eigenvalue_bound(gram), rows, ROW_STEPS)[0]
 
 
 def nearest(

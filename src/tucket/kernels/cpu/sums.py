@@ -1,4 +1,7 @@
-"""Passes over large NumPy arrays: compiled loops read them box by box, and the results are added."""
+"""Block sums of large NumPy arrays: compiled loops read them box by box, and the results are added.
+
+A box is divided into rows: contiguous pieces of memory that a loop reads in sequence.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ from numpy.typing import NDArray
 
 from tucket.base.boxes import Box, slabs
 from tucket.base.partition import Partition
-from tucket.base.threads import ordered_map
+from tucket.base.run import ordered_map
 from tucket.kernels.cpu import loops
-from tucket.kernels.cpu.rows import (
-    NARROW_COLUMNS,
-    Rows,
-    is_readable,
-    memory_order,
-    merge,
-    row_length,
-    short_split,
-    sum_split,
-)
-from tucket.kernels.sums import Moments, Sums
+from tucket.kernels.measures import Moments, Sums
 
 Array = NDArray[Any]
+
+NARROW_COLUMNS = 2048
+"""Maximum columns of a row that is read whole. Merged modes have at most half as many, so that a float64 row and its
+sums fit the first-level cache."""
+
+SHORT_COLUMNS = 64
+"""Minimum columns of a row, where possible: shorter rows cost more in overhead."""
+
+SCATTERED_SHARE = 0.25
+"""If more than this share of adjacent labels differ, rows are sorted by label, not read in the order of memory."""
 
 TILE_COLUMNS = 1 << 15
 """Columns of a wide row that are read at a time; they fit the second-level cache."""
@@ -37,9 +40,6 @@ SLOT_SUMS = 1 << 17
 
 COPY_ENTRIES = 1 << 20
 """Entries that are copied at a time if the loops cannot read a tensor in place."""
-
-MODEL_ROWS, MODEL_ENTRIES = 1 << 12, 1 << 18
-"""Rows of a box in which a model is expanded, or its entries if rows are short."""
 
 CORE_ENTRIES, CORE_BOX_ENTRIES = 1 << 22, 1 << 24
 """Largest core that every worker may copy, and entries of a box for larger cores."""
@@ -71,40 +71,6 @@ def block_sums(tensor: Array, partition: Partition, unit: float | None = None, w
         None if unit is None else Moments(*moments.tolist()),
         "numba",
     )
-
-
-def write(out: Array, core: Array, partition: Partition, weights: Sequence[Array], workers: int = 1) -> None:
-    """Write the tensor of a model to `out`."""
-    ordered = MemoryOrdered.of(out, partition)
-    core, weights = core.transpose(ordered.order), [weights[mode] for mode in ordered.order]
-
-    def write_box(box: Box) -> None:
-        target = ordered.tensor[box]
-        rows = target if ordered.readable else np.empty(target.shape, target.dtype)
-        for tile in _model_tiles(ordered.blocks_in(box), rows, core, weights, writeable=True):
-            loops.write_rows(*tile)
-        if rows is not target:
-            target[...] = rows
-
-    for _ in ordered_map(write_box, ordered.model_boxes(workers), workers):
-        pass
-
-
-def residual(
-    tensor: Array, core: Array, partition: Partition, weights: Sequence[Array], scale: float = 1.0, workers: int = 1
-) -> tuple[float, float, bool]:
-    """Return the sums of squares of tensor - model and tensor, and whether an entry is negative."""
-    del scale  # squares are float64 here
-    ordered = MemoryOrdered.of(tensor, partition)
-    core, weights = core.transpose(ordered.order), [weights[mode] for mode in ordered.order]
-
-    def compare(box: Box) -> tuple[float, float, bool]:
-        tiles = _model_tiles(ordered.blocks_in(box), ordered.read(box), core, weights)
-        residuals, squares, negative = zip(*(loops.compare_rows(*tile) for tile in tiles))
-        return sum(residuals), sum(squares), any(negative)
-
-    residuals, squares, negative = zip(*ordered_map(compare, ordered.model_boxes(workers), workers))
-    return sum(residuals), sum(squares), any(negative)
 
 
 class BoxBlocks(NamedTuple):
@@ -140,10 +106,6 @@ class MemoryOrdered:
         """Cut the tensor into boxes of at most `most` entries, at least one per worker."""
         share = -(-self.tensor.size // workers)
         return slabs(self.tensor.shape, min(most, share) if self.readable else COPY_ENTRIES)
-
-    def model_boxes(self, workers: int) -> Iterator[Box]:
-        """Cut the tensor into boxes in which a model is expanded."""
-        return self.boxes(workers, max(MODEL_ENTRIES, MODEL_ROWS * row_length(self.tensor)))
 
     def blocks_in(self, box: Box) -> BoxBlocks:
         """Find the blocks that occur in a box."""
@@ -242,27 +204,6 @@ def _sum_wide_rows(blocks: BoxBlocks, tensor: Array, split: int, into: RowSums) 
     return _marginals(row_sums.reshape(tensor.shape[:split])), negative
 
 
-def _model_tiles(
-    blocks: BoxBlocks, tensor: Array, core: Array, weights: Sequence[Array], writeable: bool = False
-) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments of `write_rows` and `compare_rows` for each tile of columns of a box."""
-    split = short_split(tensor)
-    flat, offsets, _ = Rows.of(tensor, split, writeable)
-    labels, column_labels = (merge(blocks.labels[a:b], blocks.ranks[a:b]) for a, b in ((0, split), (split, None)))
-    # the weights are multiplied by the scale of the core first: a product of many small weights could underflow
-    scale = float(core.max()) or 1.0
-    parts = [weight[rows] for weight, rows in zip(weights, blocks.box)]
-    row_weights, column_weights = (
-        reduce(lambda product, vector: np.multiply.outer(product, vector).ravel(), some, np.full(1, math.sqrt(scale)))
-        for some in (parts[:split], parts[split:])
-    )
-    flat_core = core[blocks.region].reshape(-1, math.prod(blocks.ranks[split:])) / np.float64(scale)
-    for low in range(0, len(column_labels), TILE_COLUMNS):
-        tile = slice(low, low + TILE_COLUMNS)
-        columns = flat_core.take(column_labels[tile], axis=1) * column_weights[tile]
-        yield flat, offsets + np.uint64(low), labels, row_weights, columns
-
-
 def _edges(labels: NDArray[np.intp]) -> NDArray[np.uint64]:
     """Return the first index of every run of equal labels, and the number of labels."""
     inner = np.flatnonzero(labels[1:] != labels[:-1]) + 1
@@ -282,3 +223,85 @@ def _aligned_zeros(rows: int, width: int, dtype: type[np.generic]) -> Array:
     memory = np.zeros(rows * stride + lane, dtype)
     skip = -memory.ctypes.data % 64 // memory.itemsize
     return memory[skip : skip + rows * stride].reshape(rows, stride)
+
+
+class Rows(NamedTuple):
+    """A tensor as rows: its first modes number the rows, the others the columns."""
+
+    flat: NDArray[Any]  # the memory from the first to the last entry
+    offsets: NDArray[np.uint64]  # first position of each row in `flat`
+    steps: list[int]  # distance in `flat` between neighbours along each mode; 0 for a mode of size 1
+
+    @classmethod
+    def of(cls, tensor: NDArray[Any], split: int, writeable: bool = False) -> Self:
+        """View a readable tensor as rows; its modes from `split` on must be contiguous."""
+        steps = [stride // tensor.itemsize if size > 1 else 0 for stride, size in zip(tensor.strides, tensor.shape)]
+        extent = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, steps))
+        flat = np.lib.stride_tricks.as_strided(tensor, (extent,), (tensor.itemsize,), writeable=writeable)
+        ramps = [np.arange(size, dtype=np.uint64) * np.uint64(step) for size, step in zip(tensor.shape[:split], steps)]
+        return cls(flat, reduce(lambda a, b: np.add.outer(a, b).ravel(), ramps, np.zeros(1, np.uint64)), steps)
+
+
+def memory_order(tensor: NDArray[Any]) -> list[int]:
+    """List the modes from the longest stride to the shortest; modes of size 1 come first."""
+    return sorted(range(tensor.ndim), key=lambda mode: (tensor.shape[mode] > 1, -abs(tensor.strides[mode])))
+
+
+def is_readable(tensor: NDArray[Any]) -> bool:
+    """Say whether the loops can read a tensor without a copy; its modes must be in memory order."""
+    native = tensor.dtype.isnative and tensor.dtype != np.float16 and tensor.flags.aligned
+    steps = [stride for stride, size in zip(tensor.strides, tensor.shape) if size > 1]
+    forward = all(step > 0 and step % tensor.itemsize == 0 for step in steps)
+    first = _contiguous_from(tensor)
+    return native and forward and (first == 0 or math.prod(tensor.shape[first:]) >= SHORT_COLUMNS)
+
+
+def short_split(tensor: NDArray[Any]) -> int:
+    """Return how many modes number the rows, so that rows are as long as the first-level cache allows."""
+    lengths = _row_lengths(tensor)
+    for least, most in ((SHORT_COLUMNS, NARROW_COLUMNS // 2), (0, NARROW_COLUMNS)):
+        for split, length in lengths.items():
+            if least <= length <= most:
+                return split
+    return tensor.ndim - 1
+
+
+def sum_split(tensor: NDArray[Any], labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> int:
+    """Return how many modes number the rows that are summed by label.
+
+    Short rows are read in the order of memory, which is fast if adjacent rows mostly share a label. Otherwise, or if
+    short rows are not possible, long rows are read four at a time by label.
+    """
+    shape, lengths, split = tensor.shape, _row_lengths(tensor), short_split(tensor)
+    adjacent = labels[split - 1]
+    scattered = np.count_nonzero(adjacent[1:] != adjacent[:-1]) > SCATTERED_SHARE * shape[split - 1]
+    if scattered or not SHORT_COLUMNS <= lengths[split] <= NARROW_COLUMNS:
+        for longer in reversed(lengths):
+            fours = math.prod(shape[:longer]) >= 4 * math.prod(ranks[:longer])
+            if lengths[longer] > NARROW_COLUMNS and fours:
+                return longer
+    return split
+
+
+def merge(labels: Sequence[NDArray[np.intp]], ranks: Sequence[int]) -> NDArray[np.intp]:
+    """Return the label of every combination of indices of several modes, with labels in C order."""
+    merged = np.zeros(1, np.intp)
+    for label, rank in zip(labels, ranks):
+        merged = np.add.outer(merged * rank, label).ravel()
+    return merged
+
+
+def _contiguous_from(tensor: NDArray[Any]) -> int:
+    """Return the first mode from which on the tensor is contiguous."""
+    step = tensor.itemsize
+    for mode in reversed(range(tensor.ndim)):
+        if tensor.shape[mode] > 1 and tensor.strides[mode] != step:
+            return mode + 1
+        step *= tensor.shape[mode]
+    return 0
+
+
+def _row_lengths(tensor: NDArray[Any]) -> dict[int, int]:
+    """Return the length of a row for each possible number of modes that number the rows, longest first."""
+    first = max(1, _contiguous_from(tensor))
+    return {split: math.prod(tensor.shape[split:]) for split in range(first, tensor.ndim)}
