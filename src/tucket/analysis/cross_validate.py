@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tucket.base.checks import check_count, check_number, check_rng, choose, explain_keywords, listed
+from tucket.base.checks import check_count, check_number, check_rng, choose, explain_keywords, listed, split_mask
 from tucket.base.run import Run, StepCallback
 from tucket.decomposition.losses import LOSSES, Loss
 from tucket.decomposition.ntd import fit_components
@@ -17,7 +17,7 @@ from tucket.projection.cross_validation import CrossValidation
 from tucket.projection.held_out import FOLDS, SHARE, FitRank, RankSearch, check_ranks, make_folds
 from tucket.projection.ltr import fit_blocks
 from tucket.sources.as_source import as_source
-from tucket.sources.observed import Observation, Observed, observe, split_mask
+from tucket.sources.observed import Observation, Observed, observe
 
 METHODS: Mapping[str, Callable[..., FitRank]] = {"ltr": fit_blocks, "ntd": fit_components}
 

@@ -245,3 +245,17 @@ def explain_keywords(function: Callable[Arguments, Made]) -> Callable[Arguments,
         return function(*args, **kwargs)
 
     return call
+
+
+def is_all(observed: object) -> bool:
+    """Say whether all cells are known."""
+    return isinstance(observed, str) and observed == "all"
+
+
+def split_mask(x: Any, observed: Any) -> tuple[Any, Any]:
+    """Return the data of a masked NumPy array, and which of them are known; anything else unchanged."""
+    if not np.ma.is_masked(x):
+        return x, observed
+    if not is_all(observed):
+        raise TypeError("observed: x is a masked array, and its mask says what is known; leave observed out")
+    return x.data, ~np.ma.getmaskarray(x)

@@ -20,7 +20,9 @@ from tucket.base.checks import (
     check_shape_match,
     choose,
     explain_keywords,
+    is_all,
     listed,
+    split_mask,
 )
 from tucket.base.partition import Partition
 from tucket.base.run import PassCounter, ProgressCallback, Run, StepCallback, single_threaded_blas
@@ -39,7 +41,7 @@ from tucket.models.statistics import Statistics
 from tucket.models.tucker import Tucker
 from tucket.projection.held_out import FitRank, choose_rank
 from tucket.sources.as_source import as_source
-from tucket.sources.observed import Observation, Observed, is_all, observe, split_mask
+from tucket.sources.observed import Observation, Observed, observe
 from tucket.sources.source import Source
 
 FULL_ENTRIES = 1 << 27

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 from tucket.base.axes import Axes, by_mode
 from tucket.base.blocks import Blocks
 from tucket.base.boxes import halved
-from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, rank_per_mode
+from tucket.base.checks import Rank, check_mode_rank, check_shape_match, in_mode, is_all, rank_per_mode, split_mask
 from tucket.base.partition import Partition
 from tucket.base.run import ProgressCallback, Run
 from tucket.models.statistics import Statistics, make_statistics, read, read_observed
 from tucket.sources.as_source import as_source
-from tucket.sources.observed import Observation, Observed, all_known, is_all, observe, split_mask
+from tucket.sources.observed import Observation, Observed, all_known, observe
 from tucket.sources.reductions import BlockSums, Placed, check_total
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream, as_stream

@@ -15,7 +15,7 @@ from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base import archive
 from tucket.base.axes import Axes, find_cells
 from tucket.base.boxes import Box, slabs
-from tucket.base.checks import check_dtype, check_memory, check_shape_match
+from tucket.base.checks import check_dtype, check_memory, check_shape_match, split_mask
 from tucket.base.run import Progress, ProgressCallback, Run
 from tucket.kernels import array_api, measures
 from tucket.models.distances import DivergenceFrom, SquaresFrom, is_sparse, part_at
@@ -23,7 +23,7 @@ from tucket.models.expected import divergence_of_observed, error_of_observed
 from tucket.models.parts import Index, cast_part, check_out, check_part, parse_index
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
-from tucket.sources.observed import Observation, Observed, check_exposure, observe, split_mask
+from tucket.sources.observed import Observation, Observed, check_exposure, observe
 from tucket.sources.reductions import check_chunk
 from tucket.sources.source import Chunk, Source
 

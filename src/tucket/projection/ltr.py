@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from tucket.backends import NUMPY
 from tucket.base.axes import by_mode
-from tucket.base.checks import Rank, check_count, check_dtype, choose, explain_keywords, rank_per_mode
+from tucket.base.checks import (
+    Rank,
+    check_count,
+    check_dtype,
+    choose,
+    explain_keywords,
+    is_all,
+    rank_per_mode,
+    split_mask,
+)
 from tucket.base.partition import Partition, single_indices
 from tucket.base.run import ProgressCallback, Run, StepCallback
 from tucket.models.block_tucker import BlockTucker
@@ -25,7 +34,7 @@ from tucket.projection.proportional import project_observed
 from tucket.projection.published import project_as_published
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
-from tucket.sources.observed import Observation, Observed, is_all, observe, split_mask
+from tucket.sources.observed import Observation, Observed, observe
 from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 

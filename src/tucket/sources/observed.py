@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tucket import kernels
 from tucket.backends import NUMPY, Backend, get_backend
 from tucket.base.axes import Axes
-from tucket.base.checks import bad_value, check_shape_match, listed
+from tucket.base.checks import bad_value, check_shape_match, is_all, listed
 from tucket.sources.as_source import as_source
 from tucket.sources.chunked import Chunked
 from tucket.sources.dense import Array, Mapped
@@ -64,20 +64,6 @@ class Observed:
     def shape(self) -> tuple[int, ...]:
         """Size of each mode."""
         return self.x.shape
-
-
-def is_all(observed: object) -> bool:
-    """Say whether all cells are known."""
-    return isinstance(observed, str) and observed == "all"
-
-
-def split_mask(x: Any, observed: Any) -> tuple[Any, Any]:
-    """Return the data of a masked NumPy array, and which of them are known; anything else unchanged."""
-    if not np.ma.is_masked(x):
-        return x, observed
-    if not is_all(observed):
-        raise TypeError("observed: x is a masked array, and its mask says what is known; leave observed out")
-    return x.data, ~np.ma.getmaskarray(x)
 
 
 def observe(source: Any, observed: Any = "all", exposure: Any = None) -> Source | Observed:
