@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-README, PERFORMANCE, GAPS = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "gaps.md"
+README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
 RESULTS = Path(__file__).parent / "results"
 END = "<!-- end -->"
 
@@ -133,47 +133,12 @@ def device(result: Result) -> str:
     return "\n".join(lines)
 
 
-def gaps(result: Result) -> str:
-    """Return the tables of tensors with gaps."""
-    shares = sorted({row["share"] for row in result["filled"]})
-    lines = [f"{_machine(result)}:", ""]
-    for tensor in dict.fromkeys(row["tensor"] for row in result["filled"]):
-        heading = " | ".join(f"{kind}, {share:.0%}" for kind in ("cells", "fibres") for share in shares)
-        lines += [f"| {tensor}: RMSE, MAPE, seconds | {heading} |", "|---" * (1 + 2 * len(shares)) + "|"]
-        rows = [row for row in result["filled"] if row["tensor"] == tensor]
-        for method in dict.fromkeys(row["method"] for row in rows):
-            cells = [_errors(row) for row in rows if row["method"] == method]
-            lines.append(f"| {method} | {' | '.join(cells)} |")
-        lines.append("")
-    lines += ["| IL-2, a tenth of what is known, five times | RMSE, MAPE, seconds |", "|---|---|"]
-    lines += [f"| {row['method']} | {_errors(row)} |" for row in result["response"]]
-    lines += ["", "| MovieLens, a tenth of the ratings | RMSE | MAE | seconds |", "|---|---|---|---|"]
-    lines += [
-        f"| {row['method']} | {row['rmse']:.3f} | {row['mae']:.3f} | {row['seconds']:.2f} |"
-        for row in result["ratings"]
-    ]
-    lines += ["", "| uber5, a tenth of all cells | KL / sum of these cells | seconds |", "|---|---|---|"]
-    lines += [f"| {row['method']} | {row['held_out']:.4f} | {row['seconds']:.1f} |" for row in result["events"]]
-    lines += ["| NNEinFact, on an H200, as published | 0.124 | 8.1 |", ""]
-    lines += ["| uniform blocks, 1 % of the cells hidden | whole tensor | with gaps | ratio |", "|---|---|---|---|"]
-    lines += [
-        f"| {row['tensor']} | {1000 * row['whole']:.1f} ms | {1000 * row['hidden']:.1f} ms | {row['ratio']:.1f} |"
-        for row in result["costs"]
-    ]
-    return "\n".join(lines)
-
-
-def _errors(row: Result) -> str:
-    return f"{row['rmse']:.3g}, {row['mape']:.1%}, {row['seconds']:.2g} s"
-
-
 def _machine(result: Result) -> str:
     return f"{result['machine']['cpu']}, {result['machine']['cores']} cores, {result['date']}"
 
 
 PAGES: Mapping[Path, Mapping[str, Callable[[Result], str]]] = {
     README: {"cpu.json": faces, "ntd.json": decompositions, "estimator.json": features},
-    GAPS: {"gaps.json": gaps},
     PERFORMANCE: {"quality.json": ends, "entries.json": sparse, "passes.json": files, "gpu.json": device},
 }
 """Which results each page shows, and what makes the table."""

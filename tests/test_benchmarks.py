@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tucket as tk
-from benchmarks import estimator, files, gaps, geometry, ntd, scaling, sources, suite
+from benchmarks import estimator, files, geometry, ntd, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.pages import decompositions
@@ -127,20 +127,6 @@ def test_a_gpus_results_are_compared_with_float64() -> None:
     kl, residual, norm = gpu.compared(x, 2 * x)
     assert kl == pytest.approx(tk.metrics.kl(x.numpy(), 2 * x.numpy()), rel=1e-5)
     assert residual == pytest.approx(norm)
-
-
-def test_hidden_cells_are_filled_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    x = np.kron(rng.gamma(1.0, 5.0, (2, 2, 2)), np.ones((5, 4, 3)))
-    tiny = {"fibre": 2, "average": 1, "rows": 0, "blocks": (2, 2, 2), "components": (2, 2, 2), "cp": 2}
-    monkeypatch.setattr(gaps, "MODELS", {"x": tiny})
-    monkeypatch.setattr(gaps, "SHARES", (0.2,))
-    monkeypatch.setattr(gaps, "tensors", lambda: [("x", x)])
-    rows = gaps.filled()
-    assert [row["kind"] for row in rows] == ["cells"] * 6 + ["fibres"] * 6
-    blocks = next(row for row in rows if row["method"].startswith("`ltr`"))
-    assert blocks["rmse"] == pytest.approx(0, abs=1e-6)
-    assert blocks["rmse"] < next(row["rmse"] for row in rows if row["method"].startswith("mean"))
 
 
 def test_the_page_on_scaling_shows_the_kept_results() -> None:
