@@ -34,6 +34,7 @@ bench: .venv/dev ## measure every case against its baseline; keep and draw the r
 	$(BIN)/python -m benchmarks.ntd
 	$(BIN)/python -m benchmarks.quality
 	$(BIN)/python -m benchmarks.entries
+	$(BIN)/python -m benchmarks.gaps
 	$(BIN)/python -m benchmarks.passes
 	$(BIN)/python -m benchmarks.sources
 	$(BIN)/python -m benchmarks.estimator

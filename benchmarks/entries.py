@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from benchmarks.blocks import DATA
-from benchmarks.measure import machine, peak, seconds
+from benchmarks.measure import machine, peak, rows_of, seconds
 from benchmarks.pages import fill
 
 RESULTS = Path(__file__).parent / "results" / "entries.json"
@@ -211,17 +209,7 @@ def main() -> None:
     result |= {"date": date.today().isoformat(), "machine": machine()}
     for case in options.cases or CASES:
         print(case, flush=True)
-        command = [sys.executable, "-m", "benchmarks.entries", "--here", case]
-        lines = []
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-                if line.startswith("  "):
-                    print(line, end="", flush=True)
-        if process.returncode:
-            raise SystemExit(f"{case} failed")
-        result[case] = json.loads(lines[-1])
+        result[case] = rows_of("benchmarks.entries", case)
     RESULTS.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n")
     print(f"results saved in {RESULTS}")
     fill()

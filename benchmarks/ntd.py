@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 import tucket as tk
 from benchmarks.blocks import load
-from benchmarks.measure import machine, peak, seconds
+from benchmarks.measure import forget_peak, machine, peak, seconds
 from benchmarks.pages import fill
 from benchmarks.plot import draw_ntd
 
@@ -211,17 +211,11 @@ def large() -> Row | None:
     }  # fmt: skip
 
 
-def forget_peak() -> float:
-    """Reset the peak memory of this process to its present memory, and return it in MB."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
-
-
 def memory() -> Iterator[Row]:
     """Measure the peak memory of `ntd` beside the tensor, in separate processes: at full and at limited resolution."""
     code = """
 import sys, numpy as np, tucket as tk
-from benchmarks.ntd import forget_peak, peak
+from benchmarks.measure import forget_peak, peak
 kind, finest = sys.argv[1], int(sys.argv[2])
 tk.ntd(np.ones((20, 20, 20)), 5, n_iter_max=2)  # load the compiled loops
 x = np.random.default_rng(0).integers(1, 100, (400, 500, 300)).astype(kind)

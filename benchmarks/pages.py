@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
+README, PERFORMANCE, GAPS = ROOT / "README.md", ROOT / "docs" / "performance.md", ROOT / "docs" / "gaps.md"
 RESULTS = Path(__file__).parent / "results"
 END = "<!-- end -->"
 
@@ -133,6 +133,81 @@ def device(result: Result) -> str:
     return "\n".join(lines)
 
 
+def hidden(result: Result) -> str:
+    """Return the tables of two tensors with growing shares of hidden cells and fibres."""
+    parts = [f"{_machine(result)}:"]
+    for name, title in (
+        ("hangzhou", "**Hangzhou metro**, (80, 25, 108): cells, or whole days of stations"),
+        ("kinetic", "**Kinetic fluorescence**, (64, 12, 10, 60): cells, or whole spectra"),
+    ):
+        columns = {case.split("-", 1)[1]: rows for case, rows in result.items() if case.startswith(f"{name}-")}
+        heads = " | ".join(f"{column.replace('-', ', ')} %" for column in columns)
+        lines = [f"| method | rank | {heads} | seconds |", "|" + "---|" * (len(columns) + 3)]
+        for rows in zip(*columns.values()):
+            rank = _rank(rows[0]["rank"]) if len({str(row["rank"]) for row in rows}) == 1 else "chosen"
+            found = " | ".join(f"{row['rmse']:.1f}, {100 * row['relative']:.1f} %" for row in rows)
+            seconds = sum(row["seconds"] for row in rows) / len(rows)
+            lines.append(f"| {rows[0]['method']} | {rank} | {found} | {seconds:.2f} |")
+        parts += [title, "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+def _rank(rank: Any) -> str:
+    return "" if rank is None else str(tuple(rank) if isinstance(rank, list) else rank)
+
+
+def responses(result: Result) -> str:
+    """Return the table of responses of cells, of which some were never measured."""
+    lines = [f"{_machine(result)}:", "", "| method | rank | RMSE | relative error | seconds |", "|---|---|---|---|---|"]
+    for row in result["responses"]:
+        ranks = {str(rank): rank for rank in row["rank"]}
+        rank = _rank(row["rank"][0]) if len(ranks) == 1 else "chosen"
+        lines.append(
+            f"| {row['method']} | {rank} | {row['rmse']:.4f} +- {row['spread']:.4f} | {100 * row['relative']:.0f} % "
+            f"| {row['seconds']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def rated(result: Result) -> str:
+    """Return the table of ratings of films."""
+    lines = [f"{_machine(result)}:", "", "| method | rank | RMSE | MAE | seconds |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['method']} | {_rank(row['rank'])} | {row['rmse']:.4f} | {row['mae']:.4f} | {row['seconds']:.2f} |"
+        for row in result["ratings"]
+    ]
+    return "\n".join(lines)
+
+
+def counted(result: Result) -> str:
+    """Return the table of counts, of which a tenth of all cells is hidden."""
+    lines = [f"{_machine(result)}:", "", "| method | iterations | held-out KL / sum | seconds |", "|---|---|---|---|"]
+    for row in result["uber5"]:
+        loss = f"{row['held_out']:.4f}" if "held_out" in row else ""
+        lines.append(f"| {row['method']} | {row.get('its') or ''} | {loss} | {row['seconds']:.2f} |")
+    return "\n".join(lines)
+
+
+def overhead(result: Result) -> str:
+    """Return the table of what gaps cost in time and memory."""
+    lines = [
+        f"{_machine(result)}:",
+        "",
+        "| tensor | seconds with gaps | over the time without | memory beside the tensor | without gaps |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['tensor']} {tuple(row['shape'])} | {row['seconds']:.4f} | {row['ratio']:.1f} "
+        f"| {row['gaps_mb']:.1f} MB | {row['whole_mb']:.1f} MB |"
+        for row in result["cost"]
+    ]
+    row = result["cross-validation"][0]
+    last = (
+        f"`cross_validate` of AttFace compares {row['ranks']} ranks by {row['folds']} folds in {row['seconds']:.1f} s."
+    )
+    return "\n".join([*lines, "", last])
+
+
 def _machine(result: Result) -> str:
     return f"{result['machine']['cpu']}, {result['machine']['cores']} cores, {result['date']}"
 
@@ -140,8 +215,15 @@ def _machine(result: Result) -> str:
 PAGES: Mapping[Path, Mapping[str, Callable[[Result], str]]] = {
     README: {"cpu.json": faces, "ntd.json": decompositions, "estimator.json": features},
     PERFORMANCE: {"quality.json": ends, "entries.json": sparse, "passes.json": files, "gpu.json": device},
+    GAPS: {
+        "gaps.json hidden": hidden,
+        "gaps.json responses": responses,
+        "gaps.json ratings": rated,
+        "gaps.json counts": counted,
+        "gaps.json cost": overhead,
+    },
 }
-"""Which results each page shows, and what makes the table."""
+"""Which results each page shows, and what makes the table: the name of a file, and of one of several tables from it."""
 
 
 def filled(page: Path) -> str:
@@ -150,9 +232,8 @@ def filled(page: Path) -> str:
     for name, make in PAGES[page].items():
         mark = f"<!-- from benchmarks/results/{name} -->"
         before, rest = text.split(mark)
-        text = (
-            before + mark + "\n" + make(json.loads((RESULTS / name).read_text())) + "\n" + END + rest.split(END, 1)[1]
-        )
+        table = make(json.loads((RESULTS / name.split()[0]).read_text()))
+        text = before + mark + "\n" + table + "\n" + END + rest.split(END, 1)[1]
     return text
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tucket as tk
-from benchmarks import estimator, files, geometry, ntd, scaling, sources, suite
+from benchmarks import estimator, files, gap_methods, gaps, geometry, ntd, pages, scaling, sources, suite
 from benchmarks.cases import Case, Pair, cases
 from benchmarks.measure import compare, machine
 from benchmarks.pages import decompositions
@@ -127,6 +127,63 @@ def test_a_gpus_results_are_compared_with_float64() -> None:
     kl, residual, norm = gpu.compared(x, 2 * x)
     assert kl == pytest.approx(tk.metrics.kl(x.numpy(), 2 * x.numpy()), rel=1e-5)
     assert residual == pytest.approx(norm)
+
+
+SMALL = gap_methods.Setting((2, 2, 2), (2, 2, 2), 2, [(1, 1, 1), (2, 2, 2)], 1, 2)
+
+
+def test_methods_fill_gaps_and_leave_what_is_known() -> None:
+    x = np.random.default_rng(0).gamma(2.0, size=(8, 7, 6))
+    hidden = gaps.some_fibres(x.shape, 2, 0.2, np.random.default_rng(1))
+    assert (hidden == hidden[:, :, :1]).all()
+    y = np.where(hidden, np.nan, x)
+    for name, method in gap_methods.methods(SMALL).items():
+        filled, _ = method(y)
+        assert (filled >= 0).all(), name
+        assert np.allclose(filled[~hidden], x[~hidden]), name
+
+
+def test_errors_are_those_of_hidden_cells() -> None:
+    x, hidden = np.array([[1.0, 0.0], [4.0, 9.0]]), np.array([[True, True], [True, False]])
+    found = gaps.errors(np.array([[2.0, 1.0], [3.0, 0.0]]), x, hidden)
+    assert found == {"rmse": pytest.approx(1.0), "relative": pytest.approx((1.0 + 0.25) / 2)}
+
+
+def test_gaps_are_measured_and_tables_are_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gap_methods, "CP_ITERATIONS", 3)
+    rng = np.random.default_rng(0)
+    x = rng.gamma(2.0, size=(8, 7, 6))
+    rated = (x > 2).nonzero()
+    entries = [*map(np.asarray, rated)], x[rated], x.shape
+    counts = rng.poisson(x)
+    events = [*map(np.asarray, counts.nonzero())], counts[counts.nonzero()].astype(float), x.shape
+    result: dict[str, Any] = {"date": "2026-01-01", "machine": machine()}
+    cells, fibres = list(gaps.share_of(x, SMALL, 0.2)), list(gaps.share_of(x, SMALL, 0.2, 1))
+    for name in gaps.TENSORS:
+        result |= {f"{name}-cells-20": cells, f"{name}-fibres-20": fibres}
+    result["responses"] = list(gaps.tenths(np.where(x > 5, np.nan, x), SMALL, 2))
+    result["ratings"] = list(gaps.ratings(entries, (1, 2, 1), [1, 2]))
+    result["uber5"] = list(gaps.events(events, (2, 2, 2), (None,)))
+    result["cost"] = list(gaps.costs("x", x, 2))
+    result["cross-validation"] = list(gaps.cross_validation(x, (1, 2)))
+    assert all(row["rmse"] >= 0 for row in [*cells, *fibres, *result["responses"], *result["ratings"]])
+    assert all(np.isfinite(row["held_out"]) for row in result["uber5"][1:])
+    for table in pages.PAGES[pages.GAPS].values():
+        assert "| ltr | " in table(result) or "AttFace" in table(result)
+    assert "cells, 20 %" in pages.hidden(result)
+    assert "held_out" in capsys.readouterr().out
+
+
+def test_the_mean_of_user_and_film_shrinks() -> None:
+    coords = [np.array([0, 0, 1]), np.array([0, 1, 0]), np.array([0, 0, 0])]
+    values = np.array([5.0, 3.0, 1.0])
+    found = gaps.two_way_means((coords, values, (2, 2, 1)), coords)
+    film = np.array([(2.0 - 2.0) / 7, 0.0])
+    rest = values - 3 - film[coords[1]]
+    user = np.array([rest[:2].sum() / 7, rest[2] / 6])
+    assert np.allclose(found, 3 + film[coords[1]] + user[coords[0]])
 
 
 def test_the_page_on_scaling_shows_the_kept_results() -> None:
