@@ -21,7 +21,7 @@ from tucket.base.checks import (
     split_mask,
 )
 from tucket.base.partition import Partition, single_indices
-from tucket.base.run import ProgressCallback, Run, StepCallback
+from tucket.base.run import ProgressCallback, Run, StepCallback, single_threaded_blas
 from tucket.models.block_tucker import BlockTucker
 from tucket.models.collect import read_finely
 from tucket.models.expected import divergence_of_observed, total_of
@@ -208,7 +208,8 @@ def fit_blocks(blocks: Any = "clusters", max_sweeps: int = MAX_SWEEPS) -> FitRan
 
     def fit(train: Observed, rank: tuple[int, ...], run: Run) -> tuple[BlockTucker, float]:
         plan = make_plan(blocks, rank, 0, single_indices(train.shape), train.x.axes)
-        model = project_observed(train, search_observed(train, plan, run, max_sweeps), run)
+        with single_threaded_blas:  # the folds share the processors
+            model = project_observed(train, search_observed(train, plan, run, max_sweeps), run)
         return model, divergence_of_observed(model, train, run) / total_of(train.x, run)
 
     return fit
