@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 import tucket as tk
-from tucket.interfaces.cli.errors import as_typed
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -215,7 +214,10 @@ def test_errors(tmp_path: Path, counts: Counts, arguments: tuple[str, ...], code
     assert {path.name for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the oldest typer, with a new click
 def test_messages_name_options() -> None:
+    from tucket.interfaces.cli.errors import as_typed
+
     options = ["n_iter_max", "rank", "key", "observed"]
     for message, typed in (
         ("n_iter_max: got 0; give an int from 1", "--n-iter-max: got 0; give an int from 1"),
