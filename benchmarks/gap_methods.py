@@ -35,7 +35,7 @@ class Setting:
     blocks, components : tuple of int
         Ranks of `ltr` and of `ntd`.
     cp : int
-        Rank of TensorLy's CP model, which then holds about as many numbers.
+        Rank of the CP model, with about as many numbers as the others.
     choices : sequence of tuples
         Ranks from which `ntd` chooses by cross-validation.
     averaged : int

@@ -16,11 +16,7 @@ import numpy as np
 import pytest
 
 import tucket as tk
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("tucket")
-    return subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+from program import run, watch
 
 
 def test_version(tmp_path: Path) -> None:
@@ -161,23 +157,9 @@ def test_debug_shows_a_traceback(tmp_path: Path) -> None:
     ],
 )
 def test_a_terminal_shows_progress(tmp_path: Path, arguments: tuple[str, ...], shown: tuple[bytes, ...]) -> None:
-    import pty
-
     np.save(tmp_path / "long.npy", np.ones((64, 1 << 18)))
     np.save(tmp_path / "short.npy", np.add.outer(np.arange(200.0), np.arange(300.0)))
-    program = str(Path(sys.executable).with_name("tucket"))
-    main, terminal = pty.openpty()
-    command = [program, *arguments, "--rank", "8", "-o", "m.npz"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal) as running:
-        os.close(terminal)
-        output = b""
-        try:
-            while part := os.read(main, 1 << 16):
-                output += part
-        except OSError:  # the other end is closed
-            pass
-    os.close(main)
-    assert running.returncode == 0
+    output = watch(*arguments, "--rank", "8", "-o", "m.npz", cwd=tmp_path)
     assert [part for part in shown if part not in output] == []
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import tucket as tk
-
-
-def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).with_name("tucket")
-    return subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+from program import run, watch
 
 
 def facts_of(*arguments: str, cwd: Path) -> dict[str, Any]:
@@ -87,7 +81,7 @@ def test_exposure(tmp_path: Path, counts: Counts) -> None:
 
 
 def test_ratings(tmp_path: Path) -> None:
-    """In a table of ratings, what nobody rated is not known."""
+    """In a table of ratings, a pair of user and film without a rating is not known."""
     pytest.importorskip("pyarrow")
     (tmp_path / "stars.csv").write_text("user,film,stars\nann,x,4\nann,y,5\nbob,x,3\ncho,y,2\ncho,z,1\n")
     table = ("stars.csv", "--modes", "user,film", "--value", "stars", "--missing", "unstored")
@@ -148,27 +142,12 @@ def test_held_out_ranks(tmp_path: Path, counts: Counts) -> None:
 
 
 def test_a_terminal_shows_the_search(tmp_path: Path) -> None:
-    import os
-    import pty
-
     np.save(tmp_path / "x.npy", np.random.default_rng(0).poisson(np.kron([[9, 1], [2, 7]], np.ones((30, 40)))))
     for arguments, shown in (
         (("fit", "x.npy", "--rank", "cv", "--method", "ntd"), (b"ranks tried: ", b"iteration ")),
         (("ranks", "x.npy", "--held-out"), (b"ranks tried: ",)),
     ):
-        main, terminal = pty.openpty()
-        program = str(Path(sys.executable).with_name("tucket"))
-        command = [program, *arguments]
-        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=terminal) as running:
-            os.close(terminal)
-            output = b""
-            try:
-                while part := os.read(main, 1 << 16):
-                    output += part
-            except OSError:  # the other end is closed
-                pass
-        os.close(main)
-        assert running.returncode == 0
+        output = watch(*arguments, cwd=tmp_path)
         assert [part for part in shown if part not in output] == []
 
 

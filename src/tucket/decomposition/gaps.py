@@ -32,12 +32,10 @@ from tucket.models.tucker import Tucker
 from tucket.projection.observed_search import ObservedSearch, weigh_exposure
 from tucket.projection.plan import make_plan
 from tucket.projection.proportional import ROUNDING, estimate_observed, project_observed
+from tucket.projection.search import MAX_SWEEPS
 from tucket.sources.dense import Array
 from tucket.sources.observed import Observed
 from tucket.sources.reductions import block_sums
-
-MAX_SWEEPS = 50
-"""Sweeps of the search for the blocks of a start, at most."""
 
 RANDOM_STARTS = 2
 """Random models that are tried beside the blocks of LTR, if the core is small."""

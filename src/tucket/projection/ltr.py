@@ -32,6 +32,7 @@ from tucket.projection.observed_search import search_observed
 from tucket.projection.plan import BlockChoice, Plan, check_searched, make_plan
 from tucket.projection.proportional import project_observed
 from tucket.projection.published import project_as_published
+from tucket.projection.search import MAX_SWEEPS
 from tucket.sources.as_source import as_source
 from tucket.sources.dense import Array
 from tucket.sources.observed import Observation, Observed, observe
@@ -39,9 +40,6 @@ from tucket.sources.source import Source
 from tucket.sources.stream import Stream
 
 RankChoice = Rank | Mapping[int | str, SupportsIndex | None] | Literal["mdl", "cv"] | None
-
-MAX_SWEEPS = 50
-"""Sweeps of the search for blocks, at most, by default."""
 
 VARIANTS: Mapping[str, Callable[[Statistics], BlockTucker]] = {
     "projection": Statistics.project,

@@ -32,6 +32,9 @@ from tucket.sources.dense import Array
 from tucket.sources.reductions import Unfoldings, block_sums
 from tucket.sources.source import Source
 
+MAX_SWEEPS = 50
+"""Sweeps of each descent, at most, by default."""
+
 FINER, CHEAP_LOGS = (4, 2), 4_000_000
 """How many times more blocks other descents start with, and maximum logarithms of one of their sweeps."""
 
@@ -64,7 +67,7 @@ class Search:
 
     source: Source
     run: Run
-    max_sweeps: int = 50
+    max_sweeps: int = MAX_SWEEPS
     whole: Statistics | None = None  # of the tensor: for the divergence that the callback gets
     sweeps: int = field(default=0, init=False)
     descents: int = field(default=0, init=False)

@@ -18,6 +18,7 @@ from tucket.base.checks import as_index, rank_per_mode
 from tucket.base.partition import Partition
 from tucket.models.collect import collect
 from tucket.projection.ltr import ltr
+from tucket.projection.search import MAX_SWEEPS
 
 
 class LTR(SampleTransformer):
@@ -88,7 +89,7 @@ class LTR(SampleTransformer):
         *,
         blocks: Any = "clusters",
         observed: str = "all",
-        max_sweeps: int = 50,
+        max_sweeps: int = MAX_SWEEPS,
         random_state: Any = None,
         workers: int | None = None,
     ) -> None:
